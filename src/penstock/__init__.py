@@ -1,0 +1,50 @@
+"""Load shedding for Spark Structured Streaming: hold a job at its delay target and say exactly what was dropped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.control import Aurora, Controller, Decision, GateCount, KeepAll, Observation
+from penstock.errors import JournalError, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.spark.journal import read_journal
+    from penstock.spark.replay import register_replay
+    from penstock.spark.report import Report
+    from penstock.spark.shedder import Shedder
+
+__all__ = [
+    "Aurora",
+    "Controller",
+    "Decision",
+    "GateCount",
+    "JournalError",
+    "KeepAll",
+    "Observation",
+    "PenstockError",
+    "Report",
+    "Shedder",
+    "read_journal",
+    "register_replay",
+]
+
+# These need pyspark or live beside what does, and pyspark is an extra: they are loaded when they are first asked for.
+_ON_SPARK = {
+    "Report": "penstock.spark.report",
+    "Shedder": "penstock.spark.shedder",
+    "read_journal": "penstock.spark.journal",
+    "register_replay": "penstock.spark.replay",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_SPARK:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only for these
+
+    try:
+        return getattr(import_module(_ON_SPARK[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name and error.name.split(".")[0] == "pyspark":
+            raise PenstockError(f"penstock.{name} needs PySpark: pip install 'penstock[spark]'") from error
+        raise

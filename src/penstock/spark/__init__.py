@@ -1,0 +1,1 @@
+"""Gates, journal and control loops on Spark. Only what needs pyspark loads it."""
