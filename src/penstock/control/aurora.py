@@ -1,0 +1,101 @@
+"""Aurora's load shedder: open loop, with a fixed headroom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+from penstock.control.base import Controller, Decision, Observation
+from penstock.control.cost import BatchCost
+from penstock.errors import PenstockError
+
+__all__ = ["Aurora"]
+
+
+class Aurora(Controller):
+    """Shed what comes in above capacity: every period, the amount ``L - Lc``.
+
+    The incoming load is ``L = rate * load_coefficient`` (paper 002, equation 1; the coefficient is the seconds of work that
+    one row causes on its way through the query, equation 2) and the capacity is the headroom, ``Lc = H`` seconds of work a
+    second. What stays is ``keep = min(1, Lc / L)`` (paper 001, figure 1).
+
+    The coefficient is given (``cost_s``) or learnt from the batches. The papers leave the headroom to the operator. On an
+    engine with a fixed overhead ``o`` a batch, the batch time settles at ``o / (1 - H)`` and the worst delay at twice that, so
+    without a given headroom it is the one that puts the worst delay at the target: ``H = 1 - 2 o / D``.
+
+    Where it fails: it never looks at the delay. A wrong cost or headroom is never corrected, and a backlog that is there
+    is not worked off faster because it is there.
+
+    >>> aurora = Aurora(delay_target_s=2.0, cost_s=0.004, headroom=0.97)
+    >>> from penstock.control.base import GateCount
+    >>> batch = Observation(batch_id=0, start_s=0.0, end_s=1.0, gates={"in": GateCount(485, 485)})
+    >>> aurora.update(batch).keep                       # 485 rows/s of 4 ms each: twice the capacity
+    0.5
+    """
+
+    def __init__(self, delay_target_s: float, cost_s: float | None = None, headroom: float | None = None) -> None:
+        super().__init__(delay_target_s)
+        if cost_s is not None and not (math.isfinite(cost_s) and cost_s > 0):
+            raise PenstockError(f"cost_s must be positive, got {cost_s}")
+        if headroom is not None and not 0 < headroom <= 1:
+            raise PenstockError(f"headroom must lie in (0, 1], got {headroom}")
+        self._given_cost_s = cost_s
+        self._given_headroom = headroom
+        self._model = BatchCost()
+        self._last_start_s: float | None = None
+        self._batches = 0
+
+    @property
+    def cost_s(self) -> float | None:
+        """The load coefficient: seconds of work a row; ``None`` until it is known."""
+        return self._given_cost_s if self._given_cost_s is not None else self._model.cost_s
+
+    @property
+    def headroom(self) -> float:
+        """The share of each second that goes to rows."""
+        if self._given_headroom is not None:
+            return self._given_headroom
+        return max(_LEAST_HEADROOM, 1.0 - 2.0 * self._model.overhead_s / self.delay_target_s)
+
+    def update(self, observation: Observation) -> Decision:
+        """Compare the incoming load with the capacity."""
+        rate = self._rate(observation)
+        self._last_start_s = observation.start_s
+        self._batches += 1
+        if self._batches > _WARM_UP_BATCHES or self._given_cost_s is not None:
+            self._model.update(observation.kept, observation.period_s)
+        cost_s = self.cost_s
+        if cost_s is None or rate is None:
+            return Decision(keep=None)
+        load = rate * cost_s
+        return Decision(keep=1.0 if load <= self.headroom else self.headroom / load)
+
+    def _rate(self, observation: Observation) -> float | None:
+        """Rows a second: of the batch to come where its size is known, else of the batch that was."""
+        if observation.upcoming_rows is not None:
+            # They arrived since the observed batch began.
+            taken_s = observation.taken_s if observation.taken_s is not None else observation.end_s
+            gathered_s = max(taken_s - observation.start_s, observation.period_s)
+            return observation.upcoming_rows / gathered_s if gathered_s > 0 else None
+        # The rows of a batch arrived between the start of the one before and its own.
+        gathered_s = observation.start_s - self._last_start_s if self._last_start_s is not None else 0.0
+        gathered_s = gathered_s if gathered_s > 0 else observation.period_s
+        return observation.offered / gathered_s if gathered_s > 0 else None
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as plain JSON values."""
+        return {"model": self._model.snapshot(), "last_start_s": self._last_start_s, "batches": self._batches}
+
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        """Take the state of a snapshot and return the controller."""
+        self._model.restore(state["model"])
+        self._last_start_s = state["last_start_s"]
+        self._batches = state["batches"]
+        return self
+
+
+# The first batches of an engine pay for code generation and warm-up, not for rows.
+_WARM_UP_BATCHES = 2
+# With an overhead above half the target no headroom reaches it: go on with best effort.
+_LEAST_HEADROOM = 0.1
