@@ -1,0 +1,1 @@
+"""What a gate drops: hashes, tables and classes, and their numpy twins."""
