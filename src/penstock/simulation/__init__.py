@@ -1,0 +1,1 @@
+"""Traffic and plants in simulated time."""
