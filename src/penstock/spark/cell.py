@@ -1,0 +1,136 @@
+"""The parts of a gate that touch Spark's internals: a table a running query reads, and counters it fills.
+
+Everything here exists in classic PySpark only. The rest of the package sees columns and plain numbers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from penstock.drop.tables import KeepTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SCALE", "RowMeter", "TableCell", "seeded_hash", "tagged"]
+
+
+SCALE = 2.0**53
+"""A row passes if the top 53 bits of its hash are below keep times this: a comparison without a multiplication."""
+
+
+class TableCell:
+    """A table of keep probabilities inside the plan of a running query that the driver can replace between micro-batches.
+
+    The table is an ``UnsafeArrayData`` that the generated code holds by reference; ``publish`` points it at new bytes, one call
+    whatever the size. Each micro-batch is optimised and its tasks are serialised anew, so it carries the table of the
+    moment, with no restart and no new code. It is read by a call that Spark takes for nondeterministic: else the optimiser
+    would write the value of the moment into the code. Such a call checks no bounds, so the index must be right by construction.
+    """
+
+    def __init__(self, spark: SparkSession, table: KeepTable) -> None:
+        self._jvm = _jvm(spark)
+        self._array = self._jvm.org.apache.spark.sql.catalyst.expressions.UnsafeArrayData()
+        self._base = self._jvm.org.apache.spark.unsafe.Platform.BYTE_ARRAY_OFFSET
+        self.publish(table)
+
+    def publish(self, table: KeepTable) -> None:
+        """Put a new table in force for every micro-batch that starts from now on."""
+        packed = _pack(table)
+        self._array.pointTo(packed, self._base, len(packed))
+
+    def oldest(self) -> Column:
+        """Return the oldest slot of the table in force."""
+        return self._call("getLong", "long", F.lit(0))
+
+    def threshold(self, place: Column) -> Column:
+        """Return entry ``place`` of the table in force: keep times ``SCALE``; null where ``place`` is null."""
+        return self._call("getDouble", "double", place + F.lit(1))
+
+    def _call(self, method: str, kind: str, index: Column) -> Column:
+        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        types = self._jvm.org.apache.spark.sql.types.DataType
+        arguments = self._jvm.PythonUtils.toSeq([_expression(self._jvm, index)])
+        argument_kinds = self._jvm.PythonUtils.toSeq([types.fromJson('"integer"')])
+        literal = expressions.Literal.fromObject(self._array)
+        propagate_null, nullable, deterministic = True, False, False
+        call = expressions.objects.Invoke(
+            literal, method, types.fromJson(f'"{kind}"'), arguments, argument_kinds, propagate_null, nullable, deterministic
+        )
+        return _column(self._jvm, call)
+
+
+def _pack(table: KeepTable) -> bytearray:
+    """Spark's layout of an array without nulls: the length, one null bit an element in whole words, then 8 bytes each."""
+    thresholds = np.ascontiguousarray(table.keeps.ravel() * SCALE, dtype="<f8")
+    length = 1 + len(thresholds)
+    null_words = (length + 63) // 64
+    return bytearray(struct.pack("<q", length) + bytes(8 * null_words) + struct.pack("<q", table.oldest) + thresholds.tobytes())
+
+
+class RowMeter:
+    """A count and a sum over rows that pass an expression, at about a nanosecond a row.
+
+    ``Dataset.observe`` takes the rows out of the generated code and costs 15 to 60 ns a row. This is an accumulator that the
+    generated code calls directly. Catalyst has no expression for a call without a result; the one that fills a Java bean
+    calls any one-argument method of an object it is given, and that is what is used here.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm = _jvm(spark)
+        self._accumulator = spark._jsc.sc().longAccumulator()
+        self._seen = (0, 0)
+
+    def counting(self, value: Column) -> Column:
+        """Return a condition that is always true and adds ``value``, a long and never null, for each row that reaches it."""
+        objects = self._jvm.org.apache.spark.sql.catalyst.expressions.objects
+        literal = self._jvm.org.apache.spark.sql.catalyst.expressions.Literal.fromObject(self._accumulator)
+        arguments = self._jvm.PythonUtils.toScalaMap({"add": _expression(self._jvm, value)})
+        added = objects.InitializeJavaBean(literal, arguments)
+        nothing = self._jvm.PythonUtils.toSeq([])
+        boolean = self._jvm.org.apache.spark.sql.types.DataType.fromJson('"boolean"')
+        # Used for its effect: after an addition the accumulator is never in its zero state.
+        is_zero = objects.Invoke(added, "isZero", boolean, nothing, nothing, False, False, True)
+        return ~_column(self._jvm, is_zero)
+
+    def take(self) -> tuple[int, int]:
+        """Return count and sum since the last call."""
+        now = (int(self._accumulator.count()), int(self._accumulator.sum()))
+        count, total = now[0] - self._seen[0], now[1] - self._seen[1]
+        self._seen = now
+        return count, total
+
+
+def seeded_hash(spark: SparkSession, seed: int, columns: Sequence[Column]) -> Column:
+    """Return Spark's ``xxhash64`` of the columns with a seed of ours instead of its fixed 42."""
+    jvm = _jvm(spark)
+    children = jvm.PythonUtils.toSeq([_expression(jvm, column) for column in columns])
+    return _column(jvm, jvm.org.apache.spark.sql.catalyst.expressions.XxHash64(children, seed))
+
+
+def tagged(tag: int, condition: Column | None = None) -> Column:
+    """Mark a condition with a number that can be found again in the plan, and hold it where it stands.
+
+    ``spark_partition_id() > -tag`` is always true, but Spark takes it for nondeterministic. So the optimiser neither merges the
+    filter with another nor moves it past one, and its row count stays the gate's own.
+    """
+    always = F.spark_partition_id() > F.lit(-tag)
+    return always if condition is None else always == condition
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark._jvm
+
+
+def _column(jvm: Any, expression: Any) -> Column:
+    return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def _expression(jvm: Any, column: Column) -> Any:
+    return jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(column._jc)

@@ -1,0 +1,267 @@
+"""The gate: one native filter for every kind of drop, ``u(row) < table[index(row)]``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.types import MapType, StructType, TimestampType, VariantType
+
+from penstock.drop.classes import Classes, share_keep
+from penstock.drop.hashing import gate_seed
+from penstock.drop.tables import SLOT_SHIFT, SLOTS, KeepTable, SlotRing
+from penstock.errors import PenstockError
+from penstock.spark.cell import SCALE, RowMeter, TableCell, seeded_hash, tagged
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Gate", "GateMeters", "MeterReading"]
+
+# Two tags a gate, one for its count of rows offered and one for the drop itself. Unique in the driver, so that gates of
+# several shedders in one query are told apart; far from small numbers that a user's own filter might hold.
+_TAGS = itertools.count(1_000_000_001, 2)
+
+_NO_SLOT = 1 << 60  # above every slot of a timestamp, below what a table set by batch calls its oldest
+_TICK_SHIFT = 10  # arrival times are summed in units of 2^10 microseconds: a shift instead of a division
+
+
+@dataclass(frozen=True, slots=True)
+class MeterReading:
+    """What a gate's counters gathered since they were last read."""
+
+    kept: int
+    mean_arrival_s: float | None
+    offered_by_class: tuple[int, ...] | None
+    null_arrivals: int
+    older_than_ring: int
+
+
+@dataclass(slots=True)
+class GateMeters:
+    """The counters of one gate. Arrival times are summed in coarse ticks since ``base_s``, to stay far from overflow."""
+
+    base_s: float
+    arrivals: RowMeter
+    null_arrivals: RowMeter
+    older: RowMeter
+    by_class: tuple[RowMeter, ...]
+
+    @classmethod
+    def of(cls, spark: SparkSession, classes: int, base_s: float) -> GateMeters:
+        """Make the counters; one a class where there are several."""
+        by_class = tuple(RowMeter(spark) for _ in range(classes)) if classes > 1 else ()
+        return cls(base_s, RowMeter(spark), RowMeter(spark), RowMeter(spark), by_class)
+
+    def take(self) -> MeterReading:
+        """Read and reset."""
+        kept, ticks = self.arrivals.take()
+        return MeterReading(
+            kept=kept,
+            mean_arrival_s=self.base_s + (ticks / kept + 0.5) * (1 << _TICK_SHIFT) / 1e6 if kept else None,
+            offered_by_class=tuple(meter.take()[0] for meter in self.by_class) or None,
+            null_arrivals=self.null_arrivals.take()[0],
+            older_than_ring=self.older.take()[0],
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Gate:
+    """One place where rows are dropped: its columns, its table and its counters."""
+
+    name: str
+    spark: SparkSession
+    seed: int
+    identity: tuple[str, ...]
+    arrival: str | None
+    classes: Classes | None
+    offered_tag: int
+    kept_tag: int
+    cell: TableCell
+    meters: GateMeters
+    ring: SlotRing
+    other_weight_given: bool
+    """Whether the user gave all unnamed classes a weight."""
+    offered_by_class: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def class_count(self) -> int:
+        """How many keep probabilities one slot holds."""
+        return len(self.classes.names) if self.classes else 1
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, one for a gate without classes."""
+        return self.classes.names if self.classes else ("all",)
+
+    def keeps(self, keep: float) -> tuple[float, ...]:
+        """Share one keep probability out among the classes."""
+        if self.classes is None:
+            return (float(keep),)
+        offered = self.offered_by_class if self.offered_by_class.any() else np.ones(self.class_count)
+        return tuple(float(value) for value in share_keep(keep, self.classes.weights, offered))
+
+    def learn_classes(self, offered: Sequence[int]) -> None:
+        """Take in how many rows of each class a batch had; older batches count less."""
+        self.offered_by_class = 0.5 * self.offered_by_class + 0.5 * np.asarray(offered, dtype=np.float64)
+
+    def publish_batch(self, keeps: Sequence[float]) -> None:
+        """Put keeps in force for every row of the batches to come."""
+        self.cell.publish(KeepTable.for_batch(keeps))
+
+    def publish_ring(self) -> None:
+        """Put the ring of arrival slots in force."""
+        self.cell.publish(self.ring.table())
+
+    @classmethod
+    def build(
+        cls,
+        df: DataFrame,
+        *,
+        name: str,
+        base_s: float,
+        arrival: str | None,
+        identity: Sequence[str] | None,
+        classes: str | Column | None,
+        weights: Mapping[Any, float] | None,
+        weight: str | None,
+    ) -> tuple[Gate, DataFrame]:
+        """Check the arguments and return the gate with the gated DataFrame."""
+        spark = df.sparkSession
+        schema = df.schema
+        _check_arrival(name, schema, arrival)
+        chosen = _identity(name, schema, identity)
+        known = _classes(name, schema, classes, weights)
+        if weight is not None and weight in df.columns:
+            raise PenstockError(f"gate {name!r}: the weight column {weight!r} exists already; choose another name")
+        count = len(known.names) if known else 1
+        tag = next(_TAGS)
+        cell = TableCell(spark, KeepTable.for_batch([1.0] * count))
+        gate = cls(
+            name=name,
+            spark=spark,
+            seed=gate_seed(name),
+            identity=chosen,
+            arrival=arrival,
+            classes=known,
+            offered_tag=tag,
+            kept_tag=tag + 1,
+            cell=cell,
+            meters=GateMeters.of(spark, count, base_s),
+            ring=SlotRing(count),
+            other_weight_given=weights is not None and None in weights,
+            offered_by_class=np.zeros(count),
+        )
+        return gate, gate._apply(df, classes, weight)
+
+    def _apply(self, df: DataFrame, classes: str | Column | None, weight: str | None) -> DataFrame:
+        index = self._class_index(classes)
+        threshold = self._threshold(df.schema, index)
+        bits = F.shiftrightunsigned(seeded_hash(self.spark, self.seed, [_quoted(c) for c in self.identity]), 11).cast("double")
+        offered = tagged(self.offered_tag, self._counted_by_class(index) if self.classes else None)
+        gated = df.where(offered).where(tagged(self.kept_tag, (bits < threshold) & self._metered(df.schema)))
+        return gated if weight is None else gated.withColumn(weight, F.lit(SCALE) / threshold)
+
+    def _class_index(self, classes: str | Column | None) -> Column:
+        """0, 1, ... for the named classes, one more for all others."""
+        if self.classes is None:
+            return F.lit(0)
+        column = _quoted(classes) if isinstance(classes, str) else classes
+        assert column is not None  # noqa: S101 - _classes checked it
+        index = F.lit(len(self.classes.values))
+        for place, value in enumerate(self.classes.values):
+            index = F.when(column == F.lit(value), F.lit(place)).otherwise(index)
+        return index
+
+    def _threshold(self, schema: StructType, index: Column) -> Column:
+        if self.arrival is None:
+            return self.cell.threshold(index)
+        age = F.least(F.greatest(self._slot() - self.cell.oldest(), _long(0)), _long(SLOTS - 1)).cast("int")
+        place = age if self.classes is None else age * F.lit(self.class_count) + index
+        if not schema[self.arrival].nullable:
+            return self.cell.threshold(place)
+        # A row that doesn't say when it arrived belongs to no slot: it is kept, always, so a replay keeps it too.
+        known = _quoted(self.arrival).isNotNull()
+        return F.when(known, self.cell.threshold(place)).otherwise(F.lit(SCALE))
+
+    def _slot(self) -> Column:
+        assert self.arrival is not None  # noqa: S101 - callers checked it
+        return F.shiftright(F.unix_micros(_quoted(self.arrival)), SLOT_SHIFT)
+
+    def _counted_by_class(self, index: Column) -> Column:
+        counted = self.meters.by_class[-1].counting(_long(1))
+        for place in range(self.class_count - 1):
+            counted = F.when(index == F.lit(place), self.meters.by_class[place].counting(_long(1))).otherwise(counted)
+        return counted
+
+    def _metered(self, schema: StructType) -> Column:
+        """Count what passed and when it arrived."""
+        if self.arrival is None:
+            return self.meters.arrivals.counting(_long(0))
+        since_base = F.unix_micros(_quoted(self.arrival)) - F.lit(int(self.meters.base_s * 1e6))
+        counted = self.meters.arrivals.counting(F.shiftright(since_base, _TICK_SHIFT))
+        # Set by batch, every slot lies before the oldest, and that says nothing about the row.
+        by_batch = self.cell.oldest() > _long(_NO_SLOT)
+        counted = counted & ((self._slot() >= self.cell.oldest()) | by_batch | self.meters.older.counting(_long(1)))
+        if not schema[self.arrival].nullable:
+            return counted
+        return F.when(_quoted(self.arrival).isNull(), self.meters.null_arrivals.counting(_long(1))).otherwise(counted)
+
+
+def _long(number: int) -> Column:
+    return F.lit(number).cast("bigint")
+
+
+def _quoted(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _check_arrival(gate: str, schema: StructType, arrival: str | None) -> None:
+    if arrival is None:
+        return
+    if arrival not in schema.names:
+        raise PenstockError(f"gate {gate!r}: there is no arrival column {arrival!r}; the columns are {', '.join(schema.names)}")
+    if not isinstance(schema[arrival].dataType, TimestampType):
+        kind = schema[arrival].dataType.simpleString()
+        raise PenstockError(f"gate {gate!r}: the arrival column {arrival!r} must be a timestamp, it is {kind}")
+
+
+def _identity(gate: str, schema: StructType, identity: Sequence[str] | None) -> tuple[str, ...]:
+    """Find the columns that tell rows apart: those named, Kafka's coordinates, or every column that can be hashed."""
+    if identity is not None:
+        names = (identity,) if isinstance(identity, str) else tuple(identity)
+        missing = [name for name in names if name not in schema.names]
+        if missing or not names:
+            raise PenstockError(
+                f"gate {gate!r}: there is no identity column {missing[0]!r}; the columns are {', '.join(schema.names)}"
+                if missing
+                else f"gate {gate!r}: identity must name at least one column of {', '.join(schema.names)}"
+            )
+        return names
+    if {"topic", "partition", "offset"} <= set(schema.names):
+        return ("topic", "partition", "offset")
+    names = tuple(f.name for f in schema.fields if not isinstance(f.dataType, MapType | VariantType))
+    if not names:
+        raise PenstockError(f"gate {gate!r}: no column can be hashed; name the identity columns")
+    return names
+
+
+def _classes(
+    gate: str, schema: StructType, classes: str | Column | None, weights: Mapping[Hashable, float] | None
+) -> Classes | None:
+    if classes is None and weights is None:
+        return None
+    if classes is None or weights is None:
+        missing = "classes, a column or an expression" if classes is None else "weights, {class: weight}"
+        raise PenstockError(f"gate {gate!r}: classes and weights go together, {missing} is missing")
+    if isinstance(classes, str) and classes not in schema.names:
+        raise PenstockError(f"gate {gate!r}: there is no class column {classes!r}; the columns are {', '.join(schema.names)}")
+    try:
+        return Classes.of(weights)
+    except PenstockError as error:
+        raise PenstockError(f"gate {gate!r}: {error}") from None
