@@ -1,0 +1,53 @@
+"""What Penstock reads of a query's checkpoint: whose it is, and what was committed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pyarrow import fs
+
+from penstock.errors import PenstockError
+from penstock.spark.places import resolve
+
+__all__ = ["Checkpoint"]
+
+
+class Checkpoint:
+    """A streaming query's checkpoint directory, read only."""
+
+    def __init__(self, location: str | Path) -> None:
+        self.filesystem, self.path = resolve(location, "the checkpoint")
+
+    def query_id(self) -> str | None:
+        """Return Spark's id of the query; ``None`` before its first start."""
+        content = self._read("metadata")
+        return None if content is None else str(json.loads(content)["id"])
+
+    def committed(self) -> list[int]:
+        """Return the batches that Spark has committed, as far as its log goes back."""
+        return self._numbers("commits")
+
+    def planned(self) -> list[int]:
+        """Return the batches whose offsets are in the log: those committed, and perhaps one more."""
+        return self._numbers("offsets")
+
+    def offsets(self, batch_id: int) -> list[str | None]:
+        """Return the offset of each source at the end of a batch, as JSON."""
+        content = self._read(f"offsets/{batch_id}")
+        if content is None:
+            raise PenstockError(f"the checkpoint {self.path} has no offsets of batch {batch_id}")
+        lines = content.splitlines()[2:]  # after the version and the batch's metadata
+        return [None if line == "-" else line for line in lines]
+
+    def _numbers(self, folder: str) -> list[int]:
+        selector = fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True)
+        names = (info.base_name for info in self.filesystem.get_file_info(selector))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def _read(self, name: str) -> str | None:
+        path = f"{self.path}/{name}"
+        if self.filesystem.get_file_info(path).type != fs.FileType.File:
+            return None
+        with self.filesystem.open_input_stream(path) as stream:
+            return str(stream.read().decode())

@@ -1,0 +1,116 @@
+"""The ledger as an Arrow table, and as a person wants to read it. It is made from journals and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from penstock.spark.journal import BatchRecord, JournalState
+
+__all__ = ["LEDGER_SCHEMA", "QueryLedger", "Report"]
+
+LEDGER_SCHEMA = pa.schema(
+    [
+        ("query", pa.string()),
+        ("gate", pa.string()),
+        ("batch_id", pa.int64()),
+        ("offered", pa.int64()),
+        ("kept", pa.int64()),
+        ("shed", pa.int64()),
+        ("keep", pa.float64()),
+        ("start_s", pa.float64()),
+        ("end_s", pa.float64()),
+        ("delay_s", pa.float64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLedger:
+    """One query's part of the report."""
+
+    label: str
+    how: str
+    delay_target_s: float
+    state: JournalState
+
+    @property
+    def batches(self) -> list[BatchRecord]:
+        """The batches, oldest first."""
+        return [record for _, record in sorted(self.state.batches.items())]
+
+    def totals(self) -> dict[str, tuple[int, int]]:
+        """Rows offered and kept a gate, since the journal began."""
+        totals = dict(self.state.totals)
+        for record in self.batches:
+            for gate, (offered, kept) in record.gates.items():
+                before = totals.get(gate, (0, 0))
+                totals[gate] = (before[0] + offered, before[1] + kept)
+        return totals
+
+    def delays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean delay of each batch and the rows it kept."""
+        timed = [(record.delay_s, sum(kept for _, kept in record.gates.values())) for record in self.batches]
+        known = [(delay, kept) for delay, kept in timed if delay is not None and kept]
+        return np.array([delay for delay, _ in known]), np.array([kept for _, kept in known], dtype=float)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was offered, kept and shed, at every gate in every batch, and the delay against its target.
+
+    ``print(report)`` shows the sums; ``report.table`` is the ledger, a row a gate and batch.
+    """
+
+    queries: Sequence[QueryLedger]
+
+    @property
+    def table(self) -> pa.Table:
+        """The ledger as an Arrow table."""
+        rows = [
+            (q.label, gate, b.batch_id, offered, kept, offered - kept, b.keep, b.start_s, b.end_s, b.delay_s)
+            for q in self.queries
+            for b in q.batches
+            for gate, (offered, kept) in b.gates.items()
+        ]
+        columns = zip(*rows, strict=True) if rows else [[] for _ in LEDGER_SCHEMA]
+        return pa.table([pa.array(c, t) for c, t in zip(columns, LEDGER_SCHEMA.types, strict=True)], schema=LEDGER_SCHEMA)
+
+    @property
+    def errors(self) -> list[str]:
+        """What went wrong, a line each."""
+        return [line for query in self.queries for line in (*query.state.errors, *query.state.damage)]
+
+    def __rich__(self) -> RenderableType:
+        ledger = Table(title="Ledger", title_justify="left")
+        for name in ("query", "gate", "offered", "kept", "shed", "kept %"):
+            ledger.add_column(name, justify="left" if name in ("query", "gate") else "right")
+        for query in self.queries:
+            for gate, (offered, kept) in query.totals().items():
+                share = f"{100 * kept / offered:.1f}" if offered else "-"
+                ledger.add_row(query.label, gate, f"{offered:,}", f"{kept:,}", f"{offered - kept:,}", share)
+        delay = Table(title="Delay", title_justify="left")
+        for name in ("query", "set", "batches", "target s", "mean s", "worst batch s", "batches above target"):
+            delay.add_column(name, justify="left" if name in ("query", "set") else "right")
+        for query in self.queries:
+            delays, rows = query.delays()
+            mean = f"{np.average(delays, weights=rows):.2f}" if len(delays) else "-"
+            worst = f"{delays.max():.2f}" if len(delays) else "-"
+            above = f"{int((delays > query.delay_target_s).sum())}" if len(delays) else "-"
+            batches = str(len(query.batches) + query.state.compacted_batches)
+            delay.add_row(query.label, query.how, batches, f"{query.delay_target_s:g}", mean, worst, above)
+        parts: list[RenderableType] = [ledger, delay]
+        parts += [Text(f"! {line}", style="yellow") for line in self.errors]
+        return Group(*parts)
+
+    def __str__(self) -> str:
+        console = Console(width=110, no_color=True, highlight=False)
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get()
