@@ -1,0 +1,182 @@
+"""Control by batch: the table of a batch is journaled under its number and set before any of its work starts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.control.base import GateCount, Observation
+from penstock.errors import PenstockError
+from penstock.spark.journal import BatchRecord
+from penstock.spark.loop import ControlLoop
+from penstock.spark.monitor import PlanCounter, Progress
+from penstock.spark.offsets import rows_between
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["BatchLoop"]
+
+log = logging.getLogger("penstock")
+
+BatchFunction = Callable[["DataFrame", int], Any]
+
+
+class BatchLoop(ControlLoop):
+    """The function given to ``foreachBatch``: decide, journal, set the table, call the user's function, count, journal.
+
+    When it is called, Spark has written the batch's offsets to its log, so the size of the batch is known, and none of its
+    work has begun. A replay finds its decision in the journal. The counts are there before Spark commits the batch.
+    """
+
+    how = "by batch"
+
+    def __init__(self, function: BatchFunction, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._function = function
+        self._running = threading.Lock()
+        self._stream: Any = None
+        self._counter = PlanCounter(self.gates)
+        self._last: BatchRecord | None = None
+        self._jobs_seen = 0
+        self._proven_jobs = 1
+        self._persist = False
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Run one batch."""
+        with self._running:
+            self._attach(df)
+            self._set_table(batch_id)
+            if self._persist:
+                df = df.persist()
+            try:
+                self._function(df, batch_id)
+            finally:
+                if self._persist:
+                    df.unpersist()
+            self._settle(df, batch_id)
+
+    def stop(self) -> None:
+        """Stop the query between two batches, not within the user's function."""
+        with self._running:
+            if self.query is not None:
+                self.query.stop()
+
+    def _attach(self, df: DataFrame) -> None:
+        """On the first batch, find the running query: ``start`` has not returned it yet."""
+        if self._stream is not None:
+            return
+        spark = self.gates[0].spark  # the batch's own session is a copy that knows no queries
+        query_id = str(df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        for query in spark.streams.active:
+            if query.id == query_id:
+                self._stream = query._jsq.streamingQuery()
+        if self._stream is None:
+            raise PenstockError(f"query {self.label!r} runs without being known to Spark's query manager")
+        if self._journal is None:  # no checkpoint was named: Spark made one
+            self.open_journal(f"{self._stream.resolvedCheckpointRoot()}/penstock", query_id, fresh=True)
+        else:
+            self.journal.claim(query_id)
+
+    def _set_table(self, batch_id: int) -> None:
+        """Put the table of the batch in force: the journaled one on a replay, else what the controller says."""
+        journaled = self.journal.state.decision_for(batch_id)
+        if journaled is None:
+            keep, observed = self._ask(batch_id)
+            keep = self.keep if keep is None else keep
+            decision = self.decision_record(keep, batch_id=batch_id)
+            records = (decision,) if observed is None else (observed, decision)
+            try:
+                self.journal.append(*records)
+            except ValueError as error:
+                # What isn't durable must not take effect: the last table stays, and it is what a replay would use.
+                self.note(f"{self.label}: keep stays at {self.keep:g}: {error}")
+                return
+            journaled = decision
+        self.keep = journaled.keep
+        for gate in self.gates:
+            if gate.name in journaled.gates:
+                gate.publish_batch(journaled.gates[gate.name])
+
+    def _ask(self, batch_id: int) -> tuple[float | None, BatchRecord | None]:
+        """Show the controller the batch before, with the size of this one."""
+        upcoming = self.guarded("read the size of the batch", self._upcoming_rows, batch_id)
+        now_s = time.time()
+        progress = self._progress(batch_id - 1)
+        last = self._last
+        if last is None or progress is None or last.batch_id != batch_id - 1:
+            # The first batch of a run: nothing to look back at, but its size may matter.
+            start = Observation(batch_id - 1, now_s, now_s, keep=self.keep, upcoming_rows=upcoming, taken_s=now_s)
+            return (self.decide(start) if upcoming is not None else None), None
+        observed = replace(
+            last,
+            start_s=progress.start_s,
+            end_s=progress.end_s,
+            busy_s=progress.busy_s,
+            backlog_rows=upcoming,
+        )
+        return self.decide(self.observation(observed, progress, upcoming_rows=upcoming, taken_s=now_s)), observed
+
+    def _progress(self, batch_id: int) -> Progress | None:
+        """Spark's report of a batch, which it has by the time the next one starts."""
+        report = self._stream.lastProgress()
+        found = None if report is None else Progress.parse(report.json())
+        return found if found is not None and found.batch_id == batch_id else None
+
+    def _upcoming_rows(self, batch_id: int) -> int | None:
+        """The size of a batch from the offset log; ``None`` where a source's offsets don't count rows."""
+        end = self._offsets(batch_id)
+        start = self._offsets(batch_id - 1) if batch_id > 0 else [None] * len(end or [])
+        if end is None or start is None or len(start) != len(end):
+            return None
+        rows = [rows_between(before, after) for before, after in zip(start, end, strict=True)]
+        return sum(count for count in rows if count is not None) if None not in rows else None
+
+    def _offsets(self, batch_id: int) -> list[str | None] | None:
+        logged = self._stream.offsetLog().get(batch_id)
+        if not logged.isDefined():
+            return None
+        offsets = logged.get().offsets()
+        found = [offsets.apply(i) for i in range(offsets.size())]
+        return [offset.get().json() if offset.isDefined() else None for offset in found]
+
+    def _settle(self, df: DataFrame, batch_id: int) -> None:
+        """Count the batch and journal it, before Spark commits it."""
+        plan = self._stream.lastExecution().executedPlan()
+        counts = self._counter.read(plan)
+        counts = self._checked(df, plan, counts)
+        readings = self.read_meters()
+        self._last = self.batch_record(batch_id, counts, readings)
+        self.guarded("journal the counts of a batch", self.journal.append, self._last)
+
+    def _checked(self, df: DataFrame, plan: Any, counts: dict[str, GateCount]) -> dict[str, GateCount]:
+        """Count again where the user's function may have evaluated the batch more than once.
+
+        Spark adds up the counts of all evaluations. A function that starts one job can't have done that; for one that starts
+        more the batch is evaluated once more, alone, and if that gives less, the batches to come are persisted, which
+        counts once and is what Spark advises for such functions anyway.
+        """
+        jobs = self._jobs(df)
+        if self._persist or jobs <= self._proven_jobs:
+            return counts
+        self._counter.reset(plan)
+        df.write.format("noop").mode("overwrite").save()
+        again = self._counter.read(plan)
+        if all(again[name] == count or not again[name].offered for name, count in counts.items()):
+            self._proven_jobs = jobs
+            return counts
+        self._persist = True
+        log.info("%s: the function evaluates a batch more than once; batches are persisted from now on", self.label)
+        # A gate ahead of a shuffle that Spark reuses is not evaluated again, nor was it before.
+        return {name: count if count.offered else counts[name] for name, count in again.items()}
+
+    def _jobs(self, df: DataFrame) -> int:
+        """Spark jobs that the batch has started: they run under the query's run id."""
+        tracker = df.sparkSession.sparkContext.statusTracker()
+        started = len(tracker.getJobIdsForGroup(str(self._stream.runId().toString())))
+        jobs, self._jobs_seen = started - self._jobs_seen, started
+        return jobs

@@ -1,0 +1,179 @@
+"""What both control loops share: one query, its gates, its controller, its journal."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from penstock.control.base import Controller, GateCount, Observation
+from penstock.errors import JournalError, PenstockError
+from penstock.spark.gate import Gate, MeterReading
+from penstock.spark.journal import BatchRecord, DecisionRecord, Journal
+from penstock.spark.monitor import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["ControlLoop"]
+
+log = logging.getLogger("penstock")
+
+
+class ControlLoop:
+    """One query under control. Nothing that goes wrong here stops the job: the last table stays, and the error is kept."""
+
+    how = ""
+    """How decisions take effect: by batch or by arrival."""
+
+    def __init__(self, gates: Sequence[Gate], controller: Controller, delay_target_s: float, label: str) -> None:
+        self.gates = tuple(gates)
+        self.controller = controller
+        self.delay_target_s = delay_target_s
+        self.label = label
+        self.query: StreamingQuery | None = None
+        self.errors: list[str] = []
+        self.keep = 1.0
+        self._journal: Journal | None = None
+        self._seen: set[str] = set()
+        self._closed = threading.Event()
+        self.ended = threading.Event()
+        """Set when Spark has said that the query ended."""
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether the journal is open, or was."""
+        return self._journal is not None
+
+    @property
+    def journal(self) -> Journal:
+        """The journal, once it is open."""
+        if self._journal is None:
+            raise PenstockError(f"query {self.label!r} has no journal yet")
+        return self._journal
+
+    def open_journal(self, location: str, query_id: str | None, *, fresh: bool) -> None:
+        """Open the journal and take up where it ends."""
+        journal = Journal(location, query_id)
+        if fresh and journal.state.owner.get("job") is not None and query_id is None:
+            owner = journal.state.owner["job"]
+            journal.close()
+            raise JournalError(
+                f"the journal in {location} belongs to job {owner}, but the checkpoint is new: "
+                "give the new job a journal of its own, or bring back the checkpoint"
+            )
+        self._journal = journal
+        try:
+            self._take_up(journal)
+        except BaseException:
+            journal.close()
+            raise
+
+    def _take_up(self, journal: Journal) -> None:
+        """Restore controller and keep from the journal."""
+        for decision in reversed(journal.state.decisions):
+            if decision.controller is not None:
+                self.keep = decision.keep
+                self.guarded("restore the controller", self.controller.restore, decision.controller)
+                break
+
+    def guarded(self, what: str, call: Any, *arguments: Any) -> Any:
+        """Call something that may fail without taking the job down; ``None`` if it did."""
+        try:
+            return call(*arguments)
+        except Exception as error:  # whatever a controller or a full disk raises, the job goes on
+            self.note(f"{self.label}: could not {what}: {type(error).__name__}: {error}".splitlines()[0])
+            log.debug("%s: could not %s", self.label, what, exc_info=True)
+            return None
+
+    def note(self, message: str) -> None:
+        """Remember an error for the report and log it, once."""
+        if message in self._seen:
+            return
+        self._seen.add(message)
+        self.errors.append(message)
+        log.warning(message)
+        if self._journal is not None:
+            try:
+                self._journal.append(message)
+            except JournalError:
+                log.debug("the journal could not take an error", exc_info=True)
+
+    def decide(self, observation: Observation) -> float | None:
+        """Ask the controller; ``None`` where it has no opinion or failed."""
+        decision = self.guarded("decide", self.controller.update, observation)
+        return None if decision is None else decision.keep
+
+    def read_meters(self) -> dict[str, MeterReading]:
+        """Read every gate's counters and note what its rows lacked."""
+        readings = {}
+        for gate in self.gates:
+            reading = gate.meters.take()
+            readings[gate.name] = reading
+            if reading.offered_by_class is not None:
+                gate.learn_classes(reading.offered_by_class)
+                if reading.offered_by_class[-1] and gate.classes is not None:
+                    named = ", ".join(str(value) for value in gate.classes.values)
+                    self.note_once(
+                        f"gate {gate.name!r}: rows of a class not in weights ({named}) are shed as '(other)' with weight "
+                        f"{gate.classes.weights[-1]:g}; name the class, or give None a weight",
+                        unless=gate.other_weight_given,
+                    )
+            if reading.null_arrivals:
+                self.note(f"gate {gate.name!r}: rows without an arrival time in column {gate.arrival!r} are kept, always")
+            if reading.older_than_ring:
+                self.note(f"gate {gate.name!r}: rows arrived longer ago than decisions are kept for, and share the oldest one")
+        return readings
+
+    def note_once(self, message: str, *, unless: bool) -> None:
+        """Note a message unless the user asked for what it warns of."""
+        if not unless:
+            self.note(message)
+
+    def batch_record(
+        self, batch_id: int, counts: dict[str, GateCount], readings: dict[str, MeterReading], **measured: Any
+    ) -> BatchRecord:
+        """Put a batch's counts and readings together."""
+        kept = sum(reading.kept for reading in readings.values() if reading.mean_arrival_s is not None)
+        arrived = sum(r.kept * r.mean_arrival_s for r in readings.values() if r.mean_arrival_s is not None)
+        return BatchRecord(
+            batch_id=batch_id,
+            gates={name: (count.offered, count.kept) for name, count in counts.items()},
+            keep=self.keep,
+            mean_arrival_s=arrived / kept if kept else None,
+            null_arrivals=sum(reading.null_arrivals for reading in readings.values()),
+            older_than_ring=sum(reading.older_than_ring for reading in readings.values()),
+            **measured,
+        )
+
+    def observation(self, record: BatchRecord, progress: Progress, **more: Any) -> Observation:
+        """Turn a batch's record and Spark's report of it into what a controller sees."""
+        return Observation(
+            batch_id=record.batch_id,
+            start_s=progress.start_s,
+            end_s=progress.end_s,
+            gates={name: GateCount(*count) for name, count in record.gates.items()},
+            keep=record.keep if record.keep is not None else 1.0,
+            busy_s=progress.busy_s,
+            mean_arrival_s=record.mean_arrival_s,
+            backlog_rows=MappingProxyType(progress.backlog_rows),
+            **more,
+        )
+
+    def decision_record(self, keep: float, **when: Any) -> DecisionRecord:
+        """Put a decision down with the controller's memory."""
+        return DecisionRecord(
+            gates={gate.name: gate.keeps(keep) for gate in self.gates},
+            keep=keep,
+            controller=self.guarded("take a snapshot of the controller", self.controller.snapshot),
+            **when,
+        )
+
+    def close(self) -> None:
+        """Let go of the journal; the query has ended."""
+        if not self._closed.is_set():
+            self._closed.set()
+            if self._journal is not None:
+                self._journal.close()

@@ -1,0 +1,200 @@
+"""From Spark's progress and plans to an ``Observation``.
+
+Rows are counted where Spark counts them anyway: a gate is two filters, and each filter's output rows are a metric of its plan.
+While ``foreachBatch`` runs, the plan of the batch is at hand; for native sinks the counts are read from the SQL status store,
+which keeps them by execution and does not race with the next batch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from penstock.control.base import GateCount
+from penstock.spark.gate import Gate
+from penstock.spark.offsets import rows_between
+
+__all__ = ["PlanCounter", "Progress", "counts_from_store"]
+
+log = logging.getLogger("penstock")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What Spark reports of one batch."""
+
+    batch_id: int
+    run_id: str
+    start_s: float
+    end_s: float
+    busy_s: float
+    backlog_rows: dict[str, int]
+
+    @classmethod
+    def parse(cls, text: str) -> Progress | None:
+        """Read Spark's JSON; ``None`` for a report of a trigger that ran no batch."""
+        report = json.loads(text)
+        durations = report.get("durationMs", {})
+        if "addBatch" not in durations or "triggerExecution" not in durations:
+            return None
+        start_s = datetime.fromisoformat(report["timestamp"]).timestamp()
+        duration_s = durations["triggerExecution"] / 1e3
+        sources = enumerate(report.get("sources", []))
+        backlog = {f"source{place}": _backlog(source, duration_s) for place, source in sources}
+        return cls(
+            batch_id=report["batchId"],
+            run_id=report["runId"],
+            start_s=start_s,
+            end_s=start_s + duration_s,
+            busy_s=durations["addBatch"] / 1e3,
+            backlog_rows=backlog,
+        )
+
+
+def _backlog(source: dict[str, Any], duration_s: float) -> int:
+    """Rows that wait at a source when a batch ends.
+
+    What Spark calls the latest offset was taken when the batch was planned, so it shows only what a cap on the batch's size left
+    behind. The rows that came while the batch ran are put at the rate at which its own rows came.
+    """
+    left = rows_between(_as_text(source.get("endOffset")), _as_text(source.get("latestOffset"))) or 0
+    return left + round((source.get("inputRowsPerSecond") or 0.0) * duration_s)
+
+
+def _as_text(offset: Any) -> str | None:
+    """Offsets come as JSON text or as JSON values, by source."""
+    return offset if offset is None or isinstance(offset, str) else json.dumps(offset)
+
+
+class PlanCounter:
+    """Counts at the gates of one query, read from the plan of the batch that has just run."""
+
+    def __init__(self, gates: Sequence[Gate]) -> None:
+        self._gates = gates
+        self._paths: dict[int, list[tuple[int, ...]]] = {}
+
+    def read(self, plan: Any) -> dict[str, GateCount]:
+        """Return offered and kept rows of each gate; zero where a gate is not in the plan, as in a batch without data."""
+        rows = {tag: sum(_rows(node) for node in nodes) for tag, nodes in self._find(plan).items()}
+        return {
+            gate.name: GateCount(rows.get(gate.offered_tag, 0), min(rows.get(gate.kept_tag, 0), rows.get(gate.offered_tag, 0)))
+            for gate in self._gates
+        }
+
+    def reset(self, plan: Any) -> None:
+        """Set the counts of a plan back to zero."""
+        for nodes in self._find(plan).values():
+            for node in nodes:
+                node.metrics().apply("numOutputRows").reset()
+
+    def _find(self, plan: Any) -> dict[int, list[Any]]:
+        """The filters of the gates: where they stood in the last plan, if they still do."""
+        tags = [tag for gate in self._gates for tag in (gate.offered_tag, gate.kept_tag)]
+        try:
+            found = {tag: [_descend(plan, path) for path in self._paths[tag]] for tag in tags}
+            if all(_is_tagged(node, tag) for tag, nodes in found.items() for node in nodes):
+                return found
+        except (KeyError, IndexError):
+            pass
+        found, self._paths = {tag: [] for tag in tags}, {tag: [] for tag in tags}
+        for path, node in _walk(plan, ()):
+            if node.nodeName() == "Filter":
+                condition = node.condition().toString()
+                for tag in tags:
+                    if f"-{tag})" in condition:
+                        found[tag].append(node)
+                        self._paths[tag].append(path)
+        return found
+
+
+def _rows(node: Any) -> int:
+    return int(node.metrics().apply("numOutputRows").value())
+
+
+def _is_tagged(node: Any, tag: int) -> bool:
+    return node.nodeName() == "Filter" and f"-{tag})" in node.condition().toString()
+
+
+def _children(node: Any) -> list[Any]:
+    """The children of a physical plan's node, through the wrappers of adaptive execution."""
+    name = node.nodeName()
+    if name == "AdaptiveSparkPlan":
+        return [node.executedPlan()]
+    if name.endswith("QueryStage"):
+        return [node.plan()]
+    children = node.children()
+    return [children.apply(i) for i in range(children.size())]
+
+
+def _walk(node: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Any]]:
+    yield path, node
+    for place, child in enumerate(_children(node)):
+        yield from _walk(child, (*path, place))
+
+
+def _descend(node: Any, path: tuple[int, ...]) -> Any:
+    for place in path:
+        node = _children(node)[place]
+    return node
+
+
+def counts_from_store(
+    store: Any, gates: Sequence[Gate], run_id: str, batch_id: int, wait_s: float = 2.0
+) -> dict[str, GateCount] | None:
+    """Return the counts of a batch from the SQL status store; ``None`` if it has let go of the batch."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        executions = _executions(store, run_id, batch_id)
+        # Their events come on another queue than the progress: wait for the last of them.
+        if executions and all(execution.completionTime().isDefined() for execution in executions):
+            break
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.01)
+    # A sink may run executions of its own within the batch's: only one of them has the gates' counts.
+    rows: dict[int, int] = {}
+    for execution in executions:
+        for tag, count in _execution_rows(store, execution.executionId(), gates).items():
+            rows[tag] = max(rows.get(tag, 0), count)
+    return {gate.name: GateCount(rows.get(gate.offered_tag, 0), rows.get(gate.kept_tag, 0)) for gate in gates}
+
+
+def _executions(store: Any, run_id: str, batch_id: int) -> list[Any]:
+    count = store.executionsCount()
+    recent = store.executionsList(max(0, count - _RECENT_EXECUTIONS), _RECENT_EXECUTIONS)
+    wanted = f"runId = {run_id}\nbatch = {batch_id}"
+    found = (recent.apply(i) for i in range(recent.size()))
+    return [execution for execution in found if execution.description().endswith(wanted)]
+
+
+def _execution_rows(store: Any, execution_id: int, gates: Sequence[Gate]) -> dict[int, int]:
+    values = store.executionMetrics(execution_id)
+    nodes = store.planGraph(execution_id).allNodes()
+    rows: dict[int, int] = {}
+    for i in range(nodes.size()):
+        node = nodes.apply(i)
+        if node.name() != "Filter":
+            continue
+        description = node.desc()
+        for tag in (tag for gate in gates for tag in (gate.offered_tag, gate.kept_tag)):
+            if f"-{tag})" in description:
+                rows[tag] = rows.get(tag, 0) + _output_rows(node, values)
+    return rows
+
+
+_RECENT_EXECUTIONS = 64
+
+
+def _output_rows(node: Any, values: Any) -> int:
+    metrics = node.metrics()
+    for i in range(metrics.size()):
+        metric = metrics.apply(i)
+        if metric.name() == "number of output rows":
+            value = values.get(metric.accumulatorId())
+            return int(value.get().replace(",", "")) if value.isDefined() else 0
+    return 0

@@ -1,0 +1,386 @@
+"""The shedder: gates on streaming DataFrames, a control loop for each query, one report."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.control import Controller, controller_named
+from penstock.duration import parse_duration
+from penstock.errors import PenstockError
+from penstock.spark.by_arrival import ArrivalLoop
+from penstock.spark.by_batch import BatchFunction, BatchLoop
+from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.gate import Gate
+from penstock.spark.journal import BatchRecord
+from penstock.spark.loop import ControlLoop
+from penstock.spark.recount import recount
+from penstock.spark.report import QueryLedger, Report
+from penstock.spark.writers import batch_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Shedder"]
+
+log = logging.getLogger("penstock")
+
+_LAST_WORD_S = 5.0
+
+
+class Shedder:
+    """Holds streaming queries at a delay target by dropping part of their input, and says what was dropped.
+
+    Put gates on streaming DataFrames, build the job on them as usual, and start it through the shedder:
+
+    - ``start(writer)`` for any native sink, ``watch(query)`` for a query that runs already: decisions take effect by arrival;
+    - ``foreach_batch(df, function)`` and ``write(df, format, ...)``: they take effect by batch, which reacts a batch sooner.
+
+    Both are exact: a batch that is replayed after a crash drops the same rows again. The controller decides once a batch
+    how much to keep; a name (``"aurora"``, ``"keep-all"``) or an object. Each query has one of its own.
+    """
+
+    def __init__(
+        self,
+        delay_target: str | float | timedelta,
+        controller: str | Controller = "aurora",
+        journal: str | Path | None = None,
+    ) -> None:
+        self.delay_target_s = parse_duration(delay_target, "delay_target")
+        if isinstance(controller, str):
+            controller = controller_named(controller, self.delay_target_s)
+        elif not isinstance(controller, Controller):
+            raise PenstockError(f"controller must be a name or a Controller, got {controller!r}")
+        self._controller = controller
+        self._journal = None if journal is None else str(journal)
+        self._gates: dict[str, Gate] = {}
+        self._loops: list[ControlLoop] = []
+        self._owner: dict[str, str] = {}
+        self._listener: _Listener | None = None
+        self._made_s = time.time()
+
+    # -- gates ---------------------------------------------------------------------------------------------------------
+
+    def gate(
+        self,
+        df: DataFrame,
+        *,
+        name: str | None = None,
+        arrival: str | None = None,
+        identity: str | Sequence[str] | None = None,
+        classes: str | Column | None = None,
+        weights: Mapping[Any, float] | None = None,
+        weight: str | None = None,
+    ) -> DataFrame:
+        """Return the DataFrame with a gate behind it: one native filter that keeps what the controller says.
+
+        ``arrival`` is the column with the time a row came in: Kafka's ``timestamp``, the replay source's ``arrival``.
+        ``identity`` names the columns that tell rows apart (default: Kafka's topic, partition and offset, else all columns):
+        rows that are equal there share their fate. ``classes`` is a column or an expression and ``weights`` gives each of its
+        values a weight: a class of weight 10 is kept ten times as often as one of weight 1, up to all of it; ``None`` stands
+        for all other values. ``weight`` adds a column with one over the row's keep probability, to scale sums back up.
+
+        The name must be the same after a restart: it decides which rows are dropped. By default it is ``gate1``, ``gate2``, ...
+        """
+        _check_streaming(df)
+        name = f"gate{len(self._gates) + 1}" if name is None else name
+        if name in self._gates:
+            raise PenstockError(f"a gate named {name!r} exists already: give each gate of a shedder a name of its own")
+        gate, gated = Gate.build(
+            df,
+            name=name,
+            base_s=self._made_s,
+            arrival=arrival,
+            identity=[identity] if isinstance(identity, str) else identity,
+            classes=classes,
+            weights=weights,
+            weight=weight,
+        )
+        self._gates[name] = gate
+        return gated
+
+    # -- queries -------------------------------------------------------------------------------------------------------
+
+    def start(self, writer: DataStreamWriter) -> StreamingQuery:
+        """Start a query with a native sink under control: ``shedder.start(df.writeStream.format(...).option(...))``."""
+        if not isinstance(writer, DataStreamWriter):
+            raise PenstockError(f"start() needs a DataStreamWriter such as df.writeStream.format('parquet'), got {writer!r}")
+        df = writer._df
+        _check_streaming(df)
+        settings = _WriterSettings(writer)
+        gates = self._gates_in(df._jdf.queryExecution().analyzed().toString(), settings.name)
+        loop = ArrivalLoop(gates, self._new_controller(), self.delay_target_s, self._label(settings.name))
+        self._open(loop, settings.checkpoint, df, settings.output_mode)
+        return self._launch(loop, writer.start)
+
+    def watch(self, query: StreamingQuery) -> StreamingQuery:
+        """Take control of a query that runs already and was built on this shedder's gates.
+
+        Rows that a restart replays before this call were judged by an open gate. To have them judged as before, use ``start``.
+        """
+        stream = getattr(getattr(query, "_jsq", None), "streamingQuery", None)
+        if stream is None:
+            raise PenstockError(f"watch() needs a running streaming query of a classic Spark session, got {query!r}")
+        if not query.isActive:
+            raise PenstockError(f"query {query.name or query.id!r} has ended: watch() needs a running one")
+        gates = self._gates_in(stream().logicalPlan().toString(), query.name)
+        loop = ArrivalLoop(gates, self._new_controller(), self.delay_target_s, self._label(query.name))
+        root = str(stream().resolvedCheckpointRoot())
+        loop.open_journal(self._journal_of(loop, root), str(query.id), fresh=False)
+        return self._launch(loop, lambda: query)
+
+    def foreach_batch(
+        self,
+        df: DataFrame,
+        function: BatchFunction,
+        *,
+        checkpoint: str | Path | None = None,
+        name: str | None = None,
+        output_mode: str = "append",
+        trigger: str | Mapping[str, Any] | None = None,
+    ) -> StreamingQuery:
+        """Start a query that calls ``function(batch_df, batch_id)`` for every batch, with the table set by batch.
+
+        ``trigger`` is a processing time such as ``"1 second"``, or the arguments of ``DataStreamWriter.trigger``.
+        """
+        _check_streaming(df)
+        if not callable(function):
+            raise PenstockError(f"foreach_batch() needs a function of (DataFrame, batch id), got {function!r}")
+        gates = self._gates_in(df._jdf.queryExecution().analyzed().toString(), name)
+        label = self._label(name)
+        for gate in gates:
+            if gate.name in self._owner:
+                raise PenstockError(
+                    f"gate {gate.name!r} serves query {self._owner[gate.name]!r} already, and a gate that is set by batch "
+                    f"serves one: call gate() again for query {label!r}"
+                )
+        loop = BatchLoop(function, gates, self._new_controller(), self.delay_target_s, label)
+        self._open(loop, None if checkpoint is None else str(checkpoint), df, output_mode)
+        writer = df.writeStream.foreachBatch(loop).outputMode(output_mode)
+        if checkpoint is not None:
+            writer = writer.option("checkpointLocation", str(checkpoint))
+        if name is not None:
+            writer = writer.queryName(name)
+        if trigger is not None:
+            writer = writer.trigger(**({"processingTime": trigger} if isinstance(trigger, str) else dict(trigger)))
+        return self._launch(loop, writer.start)
+
+    def write(
+        self,
+        df: DataFrame,
+        format: str,  # noqa: A002 - Spark's own word
+        path: str | Path | None = None,
+        *,
+        checkpoint: str | Path | None = None,
+        name: str | None = None,
+        output_mode: str = "append",
+        trigger: str | Mapping[str, Any] | None = None,
+        **options: object,
+    ) -> StreamingQuery:
+        """Start a query that writes Parquet, JSON or CSV files, a memory table or the console, with the table set by batch.
+
+        Files are written to ``path/batch_id=N``, and a batch that is replayed replaces its own. Further options go to the format.
+        """
+        function = batch_writer(
+            df.sparkSession,
+            format,
+            path=None if path is None else str(path),
+            name=name,
+            output_mode=output_mode,
+            options=options,
+        )
+        return self.foreach_batch(df, function, checkpoint=checkpoint, name=name, output_mode=output_mode, trigger=trigger)
+
+    def _launch(self, loop: ControlLoop, start: Callable[[], StreamingQuery]) -> StreamingQuery:
+        """Start the query and tie it to its loop; a start that fails leaves nothing behind."""
+        self._loops.append(loop)
+        arrivals = [other for other in self._loops if isinstance(other, ArrivalLoop)]
+        for other in arrivals:
+            other.share_gates_with(arrivals)
+        for gate in loop.gates:
+            self._owner.setdefault(gate.name, loop.label)
+        self._listen(loop.gates[0].spark)
+        try:
+            query = start()
+            loop.query = query
+            if isinstance(loop, ArrivalLoop):
+                loop.attach(query)
+        except BaseException:
+            self._loops.remove(loop)
+            for gate in loop.gates:
+                if self._owner.get(gate.name) == loop.label:
+                    del self._owner[gate.name]
+            if loop.query is not None:
+                loop.query.stop()
+            loop.close()
+            raise
+        return query
+
+    def _open(self, loop: ControlLoop, checkpoint: str | None, df: DataFrame, output_mode: str) -> None:
+        """Read the journal back before the query starts; count what a crash left uncounted."""
+        if checkpoint is None:
+            if self._journal is not None:
+                loop.open_journal(self._journal_of(loop, ""), None, fresh=True)
+            return
+        place = Checkpoint(checkpoint)
+        query_id = place.query_id()
+        loop.open_journal(self._journal_of(loop, checkpoint), query_id, fresh=query_id is None)
+        known = loop.journal.state.batches
+        if not known:
+            return
+        for batch_id in (batch_id for batch_id in place.committed() if batch_id > max(known)):
+            loop.guarded(f"count batch {batch_id} again", self._recount, loop, place, batch_id, df, output_mode)
+
+    @staticmethod
+    def _recount(loop: ControlLoop, place: Checkpoint, batch_id: int, df: DataFrame, output_mode: str) -> None:
+        decision = loop.journal.state.decision_for(batch_id)
+        if isinstance(loop, BatchLoop) and decision is not None:
+            for gate in loop.gates:
+                gate.publish_batch(decision.gates[gate.name])
+        counts = recount(df, output_mode, place, batch_id, gates=loop.gates)
+        gates = {name: (count.offered, count.kept) for name, count in counts.items()}
+        loop.journal.append(BatchRecord(batch_id, gates, keep=loop.keep, recounted=True))
+        log.info("%s: batch %d was committed but not counted before the crash; it is now", loop.label, batch_id)
+
+    def _journal_of(self, loop: ControlLoop, checkpoint: str) -> str:
+        """One journal a query: in its checkpoint, or below the place the user named."""
+        return f"{checkpoint}/penstock" if self._journal is None else f"{self._journal}/{loop.label}"
+
+    def _new_controller(self) -> Controller:
+        return copy.deepcopy(self._controller)
+
+    def _label(self, name: str | None) -> str:
+        label = name or f"query{len(self._loops) + 1}"
+        if any(loop.label == label and loop.query is not None and loop.query.isActive for loop in self._loops):
+            raise PenstockError(f"a query named {label!r} runs under this shedder already: give each a name of its own")
+        return label
+
+    def _gates_in(self, plan: str, query: str | None) -> list[Gate]:
+        gates = [gate for gate in self._gates.values() if f"-{gate.kept_tag})" in plan]
+        if not gates:
+            made = ", ".join(self._gates) or "none yet"
+            what = f"query {query!r}" if query else "the query"
+            raise PenstockError(
+                f"{what} reads no gate of this shedder (gates: {made}): build it on the DataFrame that gate() returned"
+            )
+        return gates
+
+    def _listen(self, spark: SparkSession) -> None:
+        if self._listener is None:
+            self._listener = _Listener(self._loops)
+            spark.streams.addListener(self._listener)
+
+    # -- report and end ------------------------------------------------------------------------------------------------
+
+    def report(self) -> Report:
+        """Return the ledger of all queries: print it, or take ``report().table``, an Arrow table."""
+        opened = [loop for loop in self._loops if loop.has_journal]
+        return Report([QueryLedger(loop.label, loop.how, self.delay_target_s, loop.journal.state) for loop in opened])
+
+    def stop(self) -> None:
+        """Stop all queries, each after the batch it is in, and close their journals."""
+        for loop in self._loops:
+            if isinstance(loop, BatchLoop):
+                loop.stop()
+            elif loop.query is not None:
+                loop.query.stop()
+        for loop in self._loops:
+            if loop.query is not None:
+                loop.ended.wait(_LAST_WORD_S)  # its last reports are still on their way
+            _finish(loop)
+        if self._listener is not None and self._gates:
+            try:
+                next(iter(self._gates.values())).spark.streams.removeListener(self._listener)
+            except Exception:  # the session may be gone, and its listeners with it
+                log.debug("the listener could not be removed", exc_info=True)
+            self._listener = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+
+class _Listener(StreamingQueryListener):
+    """Hands Spark's reports to the loops; nothing here may raise or take long."""
+
+    def __init__(self, loops: list[ControlLoop]) -> None:
+        self._loops = loops
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Do nothing: the loop was tied to the query when it was started."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Pass a batch's report on."""
+        for loop in self._of(event.progress.runId):
+            if isinstance(loop, ArrivalLoop):
+                loop.report(event.progress.json)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Do nothing: an idle query needs no decision."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Close the journal of a query that has ended by itself."""
+        for loop in self._of(event.runId):
+            loop.ended.set()
+            _finish(loop)
+
+    def _of(self, run_id: object) -> list[ControlLoop]:
+        return [loop for loop in self._loops if loop.query is not None and str(loop.query.runId) == str(run_id)]
+
+
+def _finish(loop: ControlLoop) -> None:
+    if isinstance(loop, ArrivalLoop):
+        loop.finish()
+    else:
+        loop.close()
+
+
+class _WriterSettings:
+    """What a writer was told; Spark has no public way to ask."""
+
+    def __init__(self, writer: DataStreamWriter) -> None:
+        options = _private(writer._jwrite, "extraOptions")
+        self.name = _option(options, "queryName")
+        self.checkpoint = _option(options, "checkpointLocation") or self._session_checkpoint(writer)
+        self.output_mode = str(_private(writer._jwrite, "outputMode").toString()).lower()
+
+    def _session_checkpoint(self, writer: DataStreamWriter) -> str | None:
+        root = writer._spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+        return f"{root}/{self.name}" if root and self.name else None
+
+
+def _private(java: Any, name: str) -> Any:
+    field = java.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(java)
+
+
+def _option(options: Any, name: str) -> str | None:
+    found = options.get(name)
+    return str(found.get()) if found.isDefined() else None
+
+
+def _check_streaming(df: Any) -> None:
+    if type(df).__module__.startswith("pyspark.sql.connect"):
+        raise PenstockError("Spark Connect is not supported yet: use a classic session (SparkSession.builder.master(...))")
+    if not isinstance(df, DataFrame):
+        raise PenstockError(f"a streaming DataFrame is needed, got {type(df).__name__}")
+    context = df.sparkSession._sc
+    if context._jsc is None or context._jsc.sc().isStopped():
+        raise PenstockError("the SparkSession of this DataFrame has been stopped: make a new one and read the stream again")
+    if not df.isStreaming:
+        raise PenstockError("a streaming DataFrame is needed, got one that is not: read it with spark.readStream")
