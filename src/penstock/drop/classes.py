@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.errors import PenstockError
 
-__all__ = ["OTHER", "Classes", "share_keep"]
+__all__ = ["Classes", "OTHER", "share_keep"]
 
 OTHER = "(other)"
 

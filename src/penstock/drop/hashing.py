@@ -18,6 +18,8 @@ from penstock.errors import PenstockError
 
 __all__ = ["gate_seed", "uniform", "xxhash64"]
 
+_FOUR_BYTES = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.date32())
+
 _P1, _P2, _P3, _P4, _P5 = (
     np.uint64(p) for p in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 )
@@ -65,9 +67,7 @@ def _fold(state: np.ndarray, column: pa.Array) -> np.ndarray:
             raise PenstockError(f"the numpy twin hashes decimals of up to 18 digits, got {kind}")
         unscaled = [0 if value is None else int(value.scaleb(kind.scale)) for value in column.to_pylist()]
         hashed = _hash_long(np.array(unscaled, dtype=np.int64).view(np.uint64), state)
-    elif pa.types.is_boolean(kind) or pa.types.is_int8(kind) or pa.types.is_int16(kind) or pa.types.is_int32(kind):
-        hashed = _hash_int(_filled(column, 0).cast(pa.int32()).to_numpy(), state)
-    elif pa.types.is_date32(kind):
+    elif kind in _FOUR_BYTES:
         hashed = _hash_int(_filled(column.cast(pa.int32()), 0).to_numpy(), state)
     elif pa.types.is_int64(kind):
         hashed = _hash_long(_filled(column, 0).to_numpy().view(np.uint64), state)

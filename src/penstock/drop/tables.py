@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.errors import PenstockError
 
-__all__ = ["SLOTS", "SLOT_SHIFT", "KeepTable", "SlotRing", "slot_of", "slot_start_s"]
+__all__ = ["KeepTable", "SLOTS", "SLOT_SHIFT", "SlotRing", "slot_of", "slot_start_s"]
 
 SLOT_SHIFT = 17
 """A slot is 2^17 microseconds, 0.131 s: a shift instead of a division."""

@@ -6,9 +6,11 @@ import logging
 import queue
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.control.base import GateCount
 from penstock.drop.tables import slot_of, slot_start_s
 from penstock.errors import PenstockError
 from penstock.spark.journal import BatchRecord, DecisionRecord, Journal
@@ -50,6 +52,9 @@ class ArrivalLoop(ControlLoop):
         self._thread = threading.Thread(target=self._run, name=f"penstock {self.label}", daemon=True)
         self._done_through = -1
         self._sharing: tuple[ArrivalLoop, ...] = (self,)
+        self._first_of_run = True
+        self.recount: Callable[[int], dict[str, GateCount]] | None = None
+        """Runs a committed batch once more to count it, where the query's DataFrame is known."""
 
     def share_gates_with(self, loops: list[ArrivalLoop]) -> None:
         """Know the other queries that read the same gates: each journals the others' decisions on them."""
@@ -109,6 +114,9 @@ class ArrivalLoop(ControlLoop):
         self._done_through = progress.batch_id
         readings = self.read_meters()
         counts = self._counts(progress.run_id, progress.batch_id)
+        if progress.skipped and self._first_of_run and self.recount is not None:
+            counts = self.guarded(f"count batch {progress.batch_id} again", self.recount, progress.batch_id)
+        self._first_of_run = False
         if counts is None:
             return
         record = self.batch_record(
@@ -119,12 +127,18 @@ class ArrivalLoop(ControlLoop):
             end_s=progress.end_s,
             busy_s=progress.busy_s,
             backlog_rows=sum(progress.backlog_rows.values()) if progress.backlog_rows else None,
+            recounted=progress.skipped,
         )
         keep = self.decide(self.observation(record, progress))
         if keep is None or not self._put_in_force(keep, record):
             self.journal.append(record)
 
-    def _counts(self, run_id: str, batch_id: int) -> Any:
+    def _keep_of(self, counts: dict[str, GateCount]) -> float:
+        """The share that was kept: a batch may hold rows of several decisions."""
+        offered = sum(count.offered for count in counts.values())
+        return sum(count.kept for count in counts.values()) / offered if offered else self.keep
+
+    def _counts(self, run_id: str, batch_id: int) -> dict[str, GateCount] | None:
         session = self.gates[0].spark._jsparkSession
         counts = counts_from_store(session.sharedState().statusStore(), self.gates, run_id, batch_id)
         if counts is None:

@@ -23,6 +23,8 @@ __all__ = ["BatchLoop"]
 
 log = logging.getLogger("penstock")
 
+_PATIENCE_S = 60.0
+
 BatchFunction = Callable[["DataFrame", int], Any]
 
 
@@ -38,7 +40,8 @@ class BatchLoop(ControlLoop):
     def __init__(self, function: BatchFunction, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._function = function
-        self._running = threading.Lock()
+        self._between = threading.Event()  # between two batches
+        self._between.set()
         self._stream: Any = None
         self._counter = PlanCounter(self.gates)
         self._last: BatchRecord | None = None
@@ -48,7 +51,8 @@ class BatchLoop(ControlLoop):
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Run one batch."""
-        with self._running:
+        self._between.clear()
+        try:
             self._attach(df)
             self._set_table(batch_id)
             if self._persist:
@@ -59,12 +63,19 @@ class BatchLoop(ControlLoop):
                 if self._persist:
                     df.unpersist()
             self._settle(df, batch_id)
+        finally:
+            self._between.set()
 
     def stop(self) -> None:
-        """Stop the query between two batches, not within the user's function."""
-        with self._running:
-            if self.query is not None:
-                self.query.stop()
+        """Stop the query between two batches, not within the user's function, and after the last one is committed."""
+        if self.query is None:
+            return
+        deadline = time.monotonic() + _PATIENCE_S
+        while self.query.isActive and time.monotonic() < deadline:
+            if self._between.wait(0.1) and (self._last is None or self._progress(self._last.batch_id) is not None):
+                break
+            time.sleep(0.002)
+        self.query.stop()
 
     def _attach(self, df: DataFrame) -> None:
         """On the first batch, find the running query: ``start`` has not returned it yet."""

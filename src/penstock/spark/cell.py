@@ -18,7 +18,7 @@ from penstock.drop.tables import KeepTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SCALE", "RowMeter", "TableCell", "seeded_hash", "tagged"]
+__all__ = ["RowMeter", "SCALE", "TableCell", "seeded_hash", "tagged"]
 
 
 SCALE = 2.0**53

@@ -141,12 +141,16 @@ class ControlLoop:
         return BatchRecord(
             batch_id=batch_id,
             gates={name: (count.offered, count.kept) for name, count in counts.items()},
-            keep=self.keep,
+            keep=self._keep_of(counts),
             mean_arrival_s=arrived / kept if kept else None,
             null_arrivals=sum(reading.null_arrivals for reading in readings.values()),
             older_than_ring=sum(reading.older_than_ring for reading in readings.values()),
             **measured,
         )
+
+    def _keep_of(self, counts: dict[str, GateCount]) -> float:  # noqa: ARG002 - by arrival it depends on them
+        """The keep probability that a batch had."""
+        return self.keep
 
     def observation(self, record: BatchRecord, progress: Progress, **more: Any) -> Observation:
         """Turn a batch's record and Spark's report of it into what a controller sees."""

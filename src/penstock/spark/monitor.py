@@ -34,6 +34,8 @@ class Progress:
     end_s: float
     busy_s: float
     backlog_rows: dict[str, int]
+    skipped: bool = False
+    """The batch had input but nothing was run: after a crash, its sink had it already."""
 
     @classmethod
     def parse(cls, text: str) -> Progress | None:
@@ -53,6 +55,7 @@ class Progress:
             end_s=start_s + duration_s,
             busy_s=durations["addBatch"] / 1e3,
             backlog_rows=backlog,
+            skipped=not report.get("numInputRows") and any(s.get("startOffset") != s.get("endOffset") for s in report["sources"]),
         )
 
 

@@ -1,12 +1,13 @@
 """Count a committed batch again.
 
 A native sink commits a batch some milliseconds before its counts reach the journal. A crash in between leaves a batch that Spark
-will not run again and that the ledger does not know. Its offsets are still in Spark's log and the gates are deterministic, so the
-batch is run once more, into nothing, from a copy of the checkpoint as it was before.
+will not run again, or that its sink will not take again, and that the ledger does not know. Its offsets are still in Spark's log
+and the gates are deterministic, so the batch is run once more, into nothing, from a copy of the checkpoint as it was before.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Sequence
@@ -65,7 +66,11 @@ def recount(
 
 def _copy(filesystem: fs.FileSystem, source: str, target: str, batch_id: int) -> None:
     """Copy a checkpoint as it was when the batch was planned and not yet run."""
-    names = ["metadata", f"offsets/{batch_id}"]
+    filesystem.create_dir(target, recursive=True)
+    with filesystem.open_output_stream(f"{target}/metadata") as stream:
+        # An id of its own: the query itself may be running.
+        stream.write(json.dumps({"id": str(uuid.uuid4())}).encode())
+    names = [f"offsets/{batch_id}"]
     if batch_id > 0:
         names += [f"offsets/{batch_id - 1}", f"commits/{batch_id - 1}"]
     for name in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +16,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.control import Controller, controller_named
+from penstock.control import Controller, GateCount, controller_named
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 from penstock.spark.by_arrival import ArrivalLoop
 from penstock.spark.by_batch import BatchFunction, BatchLoop
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.gate import Gate
-from penstock.spark.journal import BatchRecord
 from penstock.spark.loop import ControlLoop
 from penstock.spark.recount import recount
 from penstock.spark.report import QueryLedger, Report
@@ -67,7 +67,6 @@ class Shedder:
         self._journal = None if journal is None else str(journal)
         self._gates: dict[str, Gate] = {}
         self._loops: list[ControlLoop] = []
-        self._owner: dict[str, str] = {}
         self._listener: _Listener | None = None
         self._made_s = time.time()
 
@@ -122,6 +121,7 @@ class Shedder:
         settings = _WriterSettings(writer)
         gates = self._gates_in(df._jdf.queryExecution().analyzed().toString(), settings.name)
         loop = ArrivalLoop(gates, self._new_controller(), self.delay_target_s, self._label(settings.name))
+        self._refuse_taken(loop)
         self._open(loop, settings.checkpoint, df, settings.output_mode)
         return self._launch(loop, writer.start)
 
@@ -137,6 +137,7 @@ class Shedder:
             raise PenstockError(f"query {query.name or query.id!r} has ended: watch() needs a running one")
         gates = self._gates_in(stream().logicalPlan().toString(), query.name)
         loop = ArrivalLoop(gates, self._new_controller(), self.delay_target_s, self._label(query.name))
+        self._refuse_taken(loop)
         root = str(stream().resolvedCheckpointRoot())
         loop.open_journal(self._journal_of(loop, root), str(query.id), fresh=False)
         return self._launch(loop, lambda: query)
@@ -159,14 +160,8 @@ class Shedder:
         if not callable(function):
             raise PenstockError(f"foreach_batch() needs a function of (DataFrame, batch id), got {function!r}")
         gates = self._gates_in(df._jdf.queryExecution().analyzed().toString(), name)
-        label = self._label(name)
-        for gate in gates:
-            if gate.name in self._owner:
-                raise PenstockError(
-                    f"gate {gate.name!r} serves query {self._owner[gate.name]!r} already, and a gate that is set by batch "
-                    f"serves one: call gate() again for query {label!r}"
-                )
-        loop = BatchLoop(function, gates, self._new_controller(), self.delay_target_s, label)
+        loop = BatchLoop(function, gates, self._new_controller(), self.delay_target_s, self._label(name))
+        self._refuse_taken(loop)
         self._open(loop, None if checkpoint is None else str(checkpoint), df, output_mode)
         writer = df.writeStream.foreachBatch(loop).outputMode(output_mode)
         if checkpoint is not None:
@@ -209,8 +204,6 @@ class Shedder:
         arrivals = [other for other in self._loops if isinstance(other, ArrivalLoop)]
         for other in arrivals:
             other.share_gates_with(arrivals)
-        for gate in loop.gates:
-            self._owner.setdefault(gate.name, loop.label)
         self._listen(loop.gates[0].spark)
         try:
             query = start()
@@ -219,9 +212,6 @@ class Shedder:
                 loop.attach(query)
         except BaseException:
             self._loops.remove(loop)
-            for gate in loop.gates:
-                if self._owner.get(gate.name) == loop.label:
-                    del self._owner[gate.name]
             if loop.query is not None:
                 loop.query.stop()
             loop.close()
@@ -237,22 +227,24 @@ class Shedder:
         place = Checkpoint(checkpoint)
         query_id = place.query_id()
         loop.open_journal(self._journal_of(loop, checkpoint), query_id, fresh=query_id is None)
+        again = functools.partial(self._recount, loop, place, df, output_mode)
+        if isinstance(loop, ArrivalLoop):
+            loop.recount = again
         known = loop.journal.state.batches
-        if not known:
-            return
-        for batch_id in (batch_id for batch_id in place.committed() if batch_id > max(known)):
-            loop.guarded(f"count batch {batch_id} again", self._recount, loop, place, batch_id, df, output_mode)
+        for batch_id in (batch_id for batch_id in place.committed() if known and batch_id > max(known)):
+            counts = loop.guarded(f"count batch {batch_id} again", again, batch_id)
+            if counts is not None:
+                record = loop.batch_record(batch_id, counts, {}, recounted=True)
+                loop.guarded("journal the counts of a batch", loop.journal.append, record)
 
     @staticmethod
-    def _recount(loop: ControlLoop, place: Checkpoint, batch_id: int, df: DataFrame, output_mode: str) -> None:
+    def _recount(loop: ControlLoop, place: Checkpoint, df: DataFrame, output_mode: str, batch_id: int) -> dict[str, GateCount]:
         decision = loop.journal.state.decision_for(batch_id)
-        if isinstance(loop, BatchLoop) and decision is not None:
+        if decision is not None:
             for gate in loop.gates:
                 gate.publish_batch(decision.gates[gate.name])
-        counts = recount(df, output_mode, place, batch_id, gates=loop.gates)
-        gates = {name: (count.offered, count.kept) for name, count in counts.items()}
-        loop.journal.append(BatchRecord(batch_id, gates, keep=loop.keep, recounted=True))
-        log.info("%s: batch %d was committed but not counted before the crash; it is now", loop.label, batch_id)
+        log.info("%s: batch %d was committed but not counted before a crash; counting it now", loop.label, batch_id)
+        return recount(df, output_mode, place, batch_id, gates=loop.gates)
 
     def _journal_of(self, loop: ControlLoop, checkpoint: str) -> str:
         """One journal a query: in its checkpoint, or below the place the user named."""
@@ -276,6 +268,18 @@ class Shedder:
                 f"{what} reads no gate of this shedder (gates: {made}): build it on the DataFrame that gate() returned"
             )
         return gates
+
+    def _refuse_taken(self, loop: ControlLoop) -> None:
+        """A gate that is set by batch serves one query; set by arrival it may serve several."""
+        for other in self._loops:
+            if other.query is None or not other.query.isActive:
+                continue
+            for gate in loop.gates:
+                if gate in other.gates and (isinstance(loop, BatchLoop) or isinstance(other, BatchLoop)):
+                    raise PenstockError(
+                        f"gate {gate.name!r} serves query {other.label!r} already, and a gate that is set by batch serves "
+                        f"one: call gate() again for query {loop.label!r}"
+                    )
 
     def _listen(self, spark: SparkSession) -> None:
         if self._listener is None:

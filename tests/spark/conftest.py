@@ -1,0 +1,40 @@
+"""Helpers for tests that run streaming queries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    """The shared session; queries that a failed test left running are stopped."""
+    yield spark
+    for query in spark.streams.active:
+        query.stop()
+
+
+@pytest.fixture
+def ticks(session: SparkSession) -> Callable[..., DataFrame]:
+    """A stream of a fixed number of rows a batch: value 0, 1, 2, ... in order."""
+
+    def make(rows: int = 1_000, start_ms: int = 1_700_000_000_000, advance_ms: int = 1_000) -> DataFrame:
+        reader = session.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2)
+        return reader.option("startTimestamp", start_ms).option("advanceMillisPerBatch", advance_ms).load()
+
+    return make
+
+
+def wait_until(condition: Callable[[], Any], query: Any = None, seconds: float = 60.0) -> None:
+    """Wait for something to come true; fail with the query's error if it ends."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert query is None or query.exception() is None, query.exception()
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.02)

@@ -1,0 +1,144 @@
+"""A real job, killed at random moments and started again: what must be in the sink is recomputed and compared, row by row."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.drop.hashing import gate_seed, uniform
+from penstock.drop.tables import SLOT_SHIFT, KeepTable, SlotRing
+from penstock.simulation.traffic import b_model
+from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.journal import JournalState, read_journal
+from penstock.spark.offsets import rows_between
+
+from .crash_job import DURATION_S, RATE
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+KILLS = 10
+# A job that lives for seconds is better off without the optimising compiler.
+QUICK_JVM = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+JOB = Path(__file__).with_name("crash_job.py")
+
+
+def run_with_kills(mode: str, directory: Path, seed: int) -> float:
+    """Start the job, kill it with SIGKILL at a random moment, ten times; then let it end in peace. Return the trace's start."""
+    dice = random.Random(seed)
+    start_s = time.time() + 4.0
+    stop_file = directory / "stop"
+    command = [sys.executable, str(JOB), mode, str(directory), repr(start_s), str(stop_file)]
+    for attempt in range(KILLS + 1):
+        with (directory / f"log{attempt}").open("w") as log:
+            job = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=os.environ | QUICK_JVM)
+        # Half of the time it may commit a batch first, half of the time it is killed in the first batch that it plans.
+        seen = dice.choice(["planned", "committed"]) if attempt < KILLS else "committed"
+        more = 1 if attempt < KILLS else 4
+        checkpoint = Checkpoint(directory / "checkpoint")
+        before = len(getattr(checkpoint, seen)())
+        deadline = time.monotonic() + 120
+        try:
+            while len(getattr(checkpoint, seen)()) < before + more:
+                assert job.poll() is None, f"the job ended by itself: {(directory / f'log{attempt}').read_text()[-3000:]}"
+                assert time.monotonic() < deadline, "the job commits nothing"
+                time.sleep(0.02)
+            if attempt < KILLS:
+                time.sleep(dice.uniform(0.0, 1.2))
+                assert job.poll() is None
+            else:
+                stop_file.touch()
+                assert job.wait(timeout=60) == 0, (directory / f"log{attempt}").read_text()[-3000:]
+        finally:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+    return start_s
+
+
+def rows_of_batches(checkpoint: Checkpoint) -> dict[int, range]:
+    """Which rows each batch took in, from Spark's offset log."""
+    ranges, first = {}, 0
+    for batch_id in checkpoint.committed():
+        (end,) = checkpoint.offsets(batch_id)
+        last = rows_between(None, end)
+        assert last is not None
+        ranges[batch_id] = range(first, last)
+        first = last
+    return ranges
+
+
+def expected(mode: str, journal: JournalState, ranges: dict[int, range], start_s: float) -> dict[int, np.ndarray]:
+    """Which rows each batch must have kept, from offsets, journal and numpy twin alone."""
+    times = start_s + b_model(RATE, DURATION_S, bias=0.565, seed=5)
+    ring = SlotRing(1)
+    ring.merge([(d.from_slot, d.gates["in"]) for d in journal.decisions if d.from_slot is not None])
+    kept = {}
+    for batch_id, rows in ranges.items():
+        seq = np.arange(rows.start, rows.stop)
+        slots = np.floor(times[seq] * 1e6).astype(np.int64) >> SLOT_SHIFT
+        if mode == "by-batch":
+            decision = journal.decision_for(batch_id)
+            assert decision is not None or not len(seq), f"batch {batch_id} has no decision"
+            table = KeepTable.for_batch(decision.gates["in"] if decision else [1.0])
+        else:
+            table = ring.table()
+        kept[batch_id] = seq[uniform(gate_seed("in"), [pa.array(seq)]) < table.lookup(slots)]
+    return kept
+
+
+@pytest.mark.parametrize("mode", ["by-batch", "by-arrival"])
+def test_every_row_has_the_fate_the_journal_gives_it(mode: str, tmp_path: Path) -> None:
+    start_s = run_with_kills(mode, tmp_path, seed=11)
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    journal = read_journal(tmp_path / "checkpoint" / "penstock")
+    assert journal.damage == []
+    ranges = rows_of_batches(checkpoint)
+    kept = expected(mode, journal, ranges, start_s)
+    shed = sum(len(rows) for rows in ranges.values()) - sum(len(rows) for rows in kept.values())
+    assert len(ranges) > KILLS
+    assert shed > 0
+
+    # The ledger has every committed batch once, with the very counts.
+    ledger = {batch_id: record.gates["in"] for batch_id, record in journal.batches.items() if batch_id in ranges}
+    assert ledger == {batch_id: (len(rows), len(kept[batch_id])) for batch_id, rows in ranges.items()}
+
+    # The sink holds exactly the rows that were kept, none twice, none missing.
+    if mode == "by-batch":
+        in_bucket: dict[int, Counter[int]] = {}
+        for batch_id, rows in kept.items():
+            for seq in rows.tolist():
+                in_bucket.setdefault(seq // 64, Counter())[seq] += 1
+            written = pq.read_table(tmp_path / "sink" / f"batch_id={batch_id}").to_pylist()
+            assert {row["bucket"]: Counter(row["seqs"]) for row in written} == {
+                bucket: in_bucket[bucket] for bucket in {seq // 64 for seq in rows.tolist()}
+            }, f"batch {batch_id}"
+    else:
+        written = Counter(seq for row in native_sink(tmp_path / "sink") for seq in row["seqs"])
+        times = start_s + b_model(RATE, DURATION_S, bias=0.565, seed=5)
+        everything = np.concatenate(list(kept.values()))
+        closed_s = max(row["window"]["end"].timestamp() for row in native_sink(tmp_path / "sink"))
+        assert written == Counter(everything[times[everything] < closed_s].tolist())
+        assert len(written) > 0
+
+
+def native_sink(path: Path) -> list[dict[str, object]]:
+    """The rows that Spark's file sink has committed: those in its own log, not those that a crash left lying about."""
+    import json
+
+    files: set[str] = set()
+    for entry in sorted((path / "_spark_metadata").iterdir()):
+        if not entry.name.startswith("."):
+            files |= {json.loads(line)["path"] for line in entry.read_text().splitlines()[1:]}
+    tables = [pq.read_table(file.removeprefix("file://")) for file in sorted(files)]
+    return pa.concat_tables(tables).to_pylist()

@@ -1,0 +1,249 @@
+"""The gate on Spark: the right rows, at the right place in the plan, and no new code for a new table."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import functions as F
+
+from penstock.drop.hashing import gate_seed, uniform
+from penstock.drop.tables import SLOT_SHIFT, SLOTS, KeepTable
+from penstock.spark.gate import Gate
+from penstock.spark.monitor import PlanCounter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+BASE_S = 1_700_000_000.0
+
+
+def rows(spark: SparkSession, count: int = 20_000) -> DataFrame:
+    """Rows that arrive every millisecond, in three classes."""
+    arrival = F.timestamp_micros(F.col("id") * 1000 + F.lit(int(BASE_S * 1e6)))
+    return spark.range(0, count, 1, 2).select("id", arrival.alias("arrival"), (F.col("id") % 3).alias("kind"))
+
+
+def build(df: DataFrame, **options: Any) -> tuple[Gate, DataFrame]:
+    defaults = {"arrival": "arrival", "identity": ["id"], "classes": None, "weights": None, "weight": None}
+    return Gate.build(df, name="g", base_s=BASE_S, **{**defaults, **options})
+
+
+def ids(df: DataFrame) -> list[int]:
+    return sorted(df.select("id").toArrow()["id"].to_pylist())
+
+
+def test_set_by_batch_it_keeps_what_the_twin_keeps(spark: SparkSession) -> None:
+    gate, gated = build(rows(spark))
+    u = uniform(gate_seed("g"), [pa.array(np.arange(20_000))])
+    for keep in (0.0, 0.25, 1.0, 0.7):
+        gate.publish_batch([keep])
+        assert ids(gated) == np.flatnonzero(u < keep).tolist()
+
+
+def test_set_by_arrival_it_keeps_what_the_twin_keeps(spark: SparkSession) -> None:
+    count = 20_000
+    gate, gated = build(rows(spark, count))
+    slots = (np.arange(count) * 1000 + int(BASE_S * 1e6)) >> SLOT_SHIFT
+    for place, keep in enumerate((0.5, 0.1, 0.9)):
+        gate.ring.decide(int(slots[0]) + 20 + 40 * place, [keep])
+    gate.publish_ring()
+    keep = gate.ring.table().lookup(slots)
+    assert len(set(keep.tolist())) == 4
+    assert ids(gated) == np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep).tolist()
+
+
+def test_rows_older_than_the_table_take_its_oldest_entry_and_are_counted(spark: SparkSession) -> None:
+    count = 1000
+    gate, gated = build(rows(spark, count))
+    gate.ring.decide(((int(BASE_S * 1e6)) >> SLOT_SHIFT) - 5, [0.5])
+    gate.ring.decide((int(BASE_S * 1e6) >> SLOT_SHIFT) + 3 * SLOTS, [0.0])
+    gate.publish_ring()
+    expected = np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(count))]) < 0.5).tolist()
+    assert ids(gated) == expected
+    assert gate.meters.take().older_than_ring == len(expected)
+
+
+def test_classes_have_a_keep_each_and_the_unnamed_share_one(spark: SparkSession) -> None:
+    count = 9_000
+    gate, gated = build(rows(spark, count), classes="kind", weights={0: 10, 2: 1})
+    assert gate.class_names == ("0", "2", "(other)")
+    gate.publish_batch([0.9, 0.2, 0.5])
+    keep = np.array([0.9, 0.5, 0.2])[np.arange(count) % 3]
+    assert ids(gated) == np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep).tolist()
+    assert gate.meters.take().offered_by_class == (3000, 3000, 3000)
+
+
+def test_classes_may_be_an_expression_and_set_by_arrival(spark: SparkSession) -> None:
+    count = 9_000
+    big = F.when(F.col("id") >= 4_000, "big").otherwise("small")
+    gate, gated = build(rows(spark, count), classes=big, weights={"big": 2, "small": 1})
+    slots = (np.arange(count) * 1000 + int(BASE_S * 1e6)) >> SLOT_SHIFT
+    gate.ring.decide(int(slots[0]) + 10, [0.8, 0.1, 0.0])
+    gate.publish_ring()
+    keep = gate.ring.table().lookup(slots, (np.arange(count) < 4_000).astype(int))
+    assert ids(gated) == np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep).tolist()
+
+
+def test_weights_undo_the_drop(spark: SparkSession) -> None:
+    gate, gated = build(rows(spark), classes="kind", weights={0: 4, 1: 1}, weight="w")
+    gate.publish_batch([1.0, 0.25, 0.5])
+    by_kind = {row["kind"]: row for row in gated.groupBy("kind").agg(F.first("w").alias("w"), F.sum("w").alias("n")).collect()}
+    assert {kind: row["w"] for kind, row in by_kind.items()} == {0: 1.0, 1: 4.0, 2: 2.0}
+    for row in by_kind.values():
+        assert row["n"] == pytest.approx(20_000 / 3, rel=0.1)
+
+
+def test_rows_without_arrival_are_kept_and_counted(spark: SparkSession) -> None:
+    df = rows(spark, 1000).withColumn("arrival", F.when(F.col("id") % 4 != 0, F.col("arrival")))
+    gate, gated = build(df, weight="w")
+    gate.publish_batch([0.0])
+    assert ids(gated) == list(range(0, 1000, 4))
+    assert gate.meters.take().null_arrivals == 250
+    assert {row["w"] for row in gated.select("w").distinct().collect()} == {1.0}
+
+
+def test_the_mean_arrival_is_that_of_the_rows_kept(spark: SparkSession) -> None:
+    gate, gated = build(rows(spark, 10_000))
+    gate.publish_batch([0.3])
+    kept = np.array(ids(gated))
+    reading = gate.meters.take()
+    assert reading.kept == len(kept)
+    assert reading.mean_arrival_s == pytest.approx(BASE_S + kept.mean() / 1000, abs=0.002)
+
+
+def test_it_stands_where_it_was_put(spark: SparkSession) -> None:
+    """Neither merged with the user's filters nor pushed through a join or an aggregation: its counts are its own."""
+    gate, gated = build(rows(spark, 3_000).where("id >= 600").join(spark.range(0, 3_000, 2), "id"))
+    gate.publish_batch([0.5])
+    result = gated.where("kind = 1").groupBy("kind").count()
+    plan = result._jdf.queryExecution().executedPlan()
+    result.collect()
+    counts = PlanCounter([gate]).read(plan)["g"]
+    after_join = np.arange(600, 3_000, 2)
+    assert counts.offered == len(after_join)
+    assert counts.kept == (uniform(gate_seed("g"), [pa.array(after_join)]) < 0.5).sum()
+
+
+def test_gates_upstream_of_python_functions_shed_their_work(spark: SparkSession) -> None:
+    gate, gated = build(rows(spark, 4_000))
+    gate.publish_batch([0.25])
+
+    def passing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    result = gated.mapInArrow(passing, gated.schema)
+    assert len(ids(result)) == (uniform(gate_seed("g"), [pa.array(np.arange(4_000))]) < 0.25).sum()
+
+
+def test_several_gates_in_one_plan(spark: SparkSession) -> None:
+    left, one = build(rows(spark, 4_000))
+    right, two = Gate.build(
+        rows(spark, 4_000).select("id", F.col("arrival").alias("at")),
+        name="h", base_s=BASE_S, arrival="at", identity=["id"], classes=None, weights=None, weight=None,
+    )  # fmt: skip
+    left.publish_batch([0.5])
+    right.publish_batch([0.2])
+    joined = one.join(two, "id")
+    all_ids = [pa.array(np.arange(4_000))]
+    both = (uniform(gate_seed("g"), all_ids) < 0.5) & (uniform(gate_seed("h"), all_ids) < 0.2)
+    assert ids(joined) == np.flatnonzero(both).tolist()
+
+
+def compilations(spark: SparkSession) -> int:
+    return int(spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount())
+
+
+@pytest.mark.parametrize("by_arrival", [False, True])
+def test_a_new_table_needs_no_new_code(spark: SparkSession, tmp_path: Path, by_arrival: bool) -> None:
+    """Spark counts its compilations: a running query with a changing table has none."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 2_000).option("numPartitions", 2).load()
+    gate, gated = Gate.build(
+        source, name="g", base_s=time.time(), arrival="timestamp", identity=["value"], classes=None, weights=None, weight="w"
+    )
+    kept: list[int] = []
+    compiled: list[int] = []
+
+    def batch(df: DataFrame, number: int) -> None:
+        keep = (number % 9 + 1) / 10
+        if by_arrival:
+            gate.cell.publish(KeepTable(10**9 + number, np.full((SLOTS, 1), keep)))
+        else:
+            gate.publish_batch([keep])
+        df.write.format("noop").mode("overwrite").save()
+        kept.append(gate.meters.take().kept)
+        compiled.append(compilations(spark))
+
+    counted = gated.groupBy((F.col("value") % 7).alias("k")).agg(F.sum("w"))
+    writer = counted.writeStream.foreachBatch(batch).outputMode("update")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        deadline = time.monotonic() + 60
+        while len(kept) < 12 and time.monotonic() < deadline and query.exception() is None:
+            time.sleep(0.05)
+    finally:
+        query.stop()
+    assert len(kept) >= 12, query.exception()
+    for number in range(12):
+        first = 2_000 * number
+        u = uniform(gate_seed("g"), [pa.array(np.arange(first, first + 2_000))])
+        assert kept[number] == (u < (number % 9 + 1) / 10).sum()
+    # The first batches have the plan compiled; after them nothing is.
+    assert compiled[11] == compiled[2]
+
+
+def test_it_works_on_executors_of_their_own(tmp_path: Path) -> None:
+    """Executors in separate JVMs get the table of the moment, and their counts come back."""
+    code = textwrap.dedent(
+        """
+        import time
+        import numpy as np, pyarrow as pa
+        import penstock as ps
+        from penstock.drop.hashing import gate_seed, uniform
+        from penstock.spark.session import local_session
+
+        spark = local_session("cluster", master="local-cluster[2,1,1024]")
+        keeps = [0.9, 0.1, 0.5]
+
+        class Cycle(ps.Controller):
+            def update(self, observation):
+                return ps.Decision(keep=keeps[(observation.batch_id + 1) % 3])
+
+        source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).option("numPartitions", 4).load()
+        with ps.Shedder("2s", controller=Cycle(2.0)) as shedder:
+            gated = shedder.gate(source, name="in", arrival="timestamp", identity="value")
+            seen = {}
+            def write(df, number):
+                seen[number] = sorted(df.select("value").toArrow()["value"].to_pylist())
+            query = shedder.foreach_batch(gated, write, checkpoint="CHECKPOINT")
+            deadline = time.monotonic() + 90
+            while len(seen) < 6 and time.monotonic() < deadline and query.exception() is None:
+                time.sleep(0.1)
+        decisions = ps.read_journal("CHECKPOINT/penstock")
+        for number, values in sorted(seen.items())[:6]:
+            keep = decisions.decision_for(number).gates["in"][0]
+            ids = np.arange(1000 * number, 1000 * number + 1000)
+            assert values == ids[uniform(gate_seed("in"), [pa.array(ids)]) < keep].tolist(), number
+            assert decisions.batches[number].gates["in"] == (1000, len(values)), decisions.batches[number]
+            assert decisions.batches[number].mean_arrival_s is not None
+        assert len(seen) >= 6 and len({d.keep for d in decisions.decisions}) == 3
+        print("fine")
+        """
+    ).replace("CHECKPOINT", str(tmp_path / "checkpoint"))
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment, timeout=240)
+    assert run.stdout.strip().endswith("fine"), run.stderr[-3000:]

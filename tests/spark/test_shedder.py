@@ -1,0 +1,417 @@
+"""The shedder as a user meets it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import functions as F
+
+import penstock as ps
+from penstock.drop.hashing import gate_seed, uniform
+from penstock.drop.tables import SLOT_SHIFT
+from penstock.spark import journal as journal_module
+
+from .conftest import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+Ticks = Callable[..., "DataFrame"]
+KEEPS = (1.0, 0.5, 0.1)
+
+
+class Cycle(ps.Controller):
+    """Another keep for every batch, and a memory of what it saw."""
+
+    def __init__(self, delay_target_s: float = 2.0) -> None:
+        super().__init__(delay_target_s)
+        self.seen: list[ps.Observation] = []
+
+    def update(self, observation: ps.Observation) -> ps.Decision:
+        self.seen.append(observation)
+        return ps.Decision(keep=KEEPS[(observation.batch_id + 1) % 3])
+
+
+class Broken(ps.Controller):
+    def update(self, observation: ps.Observation) -> ps.Decision:
+        raise RuntimeError(f"no idea\nat all about batch {observation.batch_id}")
+
+
+def expected(first: int, last: int, keep: float, gate: str = "in") -> list[int]:
+    values = np.arange(first, last)
+    return values[uniform(gate_seed(gate), [pa.array(values)]) < keep].tolist()
+
+
+def collect_into(seen: dict[int, list[int]]) -> Callable[[DataFrame, int], None]:
+    def function(df: DataFrame, number: int) -> None:
+        seen[number] = sorted(df.select("value").toArrow()["value"].to_pylist())
+
+    return function
+
+
+def test_by_batch_each_batch_has_its_own_table(ticks: Ticks, tmp_path: Path) -> None:
+    seen: dict[int, list[int]] = {}
+    with ps.Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
+        query = shedder.foreach_batch(gated, collect_into(seen), checkpoint=tmp_path / "cp", name="q")
+        wait_until(lambda: len(seen) > 6, query)
+    table = shedder.report().table
+    decisions = ps.read_journal(tmp_path / "cp" / "penstock")
+    for number, values in seen.items():
+        keep = decisions.decision_for(number).keep
+        assert values == expected(1_000 * number, 1_000 * (number + 1), keep)
+    ledger = {row["batch_id"]: (row["offered"], row["kept"], row["shed"]) for row in table.to_pylist()}
+    assert ledger == {number: (1_000, len(values), 1_000 - len(values)) for number, values in seen.items()}
+    assert not query.isActive
+
+
+def test_the_observation_is_complete(ticks: Ticks, tmp_path: Path) -> None:
+    now_ms = int(time.time() * 1000)
+    with ps.Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(ticks(start_ms=now_ms, advance_ms=1), name="in", arrival="timestamp", identity="value")
+        query = shedder.foreach_batch(gated, collect_into(seen := {}), checkpoint=tmp_path / "cp")
+        wait_until(lambda: len(seen) > 4, query)
+        controller = shedder._loops[0].controller
+    assert isinstance(controller, Cycle)
+    observed = [o for o in controller.seen if o.offered]
+    assert [o.batch_id for o in observed] == sorted({o.batch_id for o in observed})
+    for o in observed:
+        assert o.offered == 1_000
+        assert o.upcoming_rows == 1_000
+        assert o.gates["in"].kept == len(seen[o.batch_id])
+        assert 0 < o.busy_s <= o.period_s
+        assert o.delay_s is not None
+        assert 0 < o.delay_s < 120
+        assert o.taken_s is not None
+        assert o.taken_s >= o.end_s - 0.01
+
+
+def test_by_arrival_the_journal_decides(ticks: Ticks, session: SparkSession, tmp_path: Path) -> None:
+    """Arrival times follow the wall clock, so that decisions fall among them."""
+    ps.register_replay(session)
+    reader = session.readStream.format("penstock-replay").option("generator", "constant").option("rate", 3000)
+    source = reader.option("duration", "60s").load()
+    with ps.Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(source, name="in", arrival="arrival", identity="seq", weight="w")
+        kept = gated.select("seq", "arrival", "w")
+        writer = kept.writeStream.format("memory").queryName("arrivals").option("checkpointLocation", str(tmp_path / "cp"))
+        query = shedder.start(writer)
+        wait_until(lambda: shedder.report().table.num_rows > 8, query)
+    ledger = shedder.report().table.to_pylist()
+    rows = session.table("arrivals").toArrow()
+    micros = rows["arrival"].cast(pa.int64()).to_numpy()
+    gate = shedder._gates["in"]
+    keep = gate.ring.table().lookup(micros >> SLOT_SHIFT)
+    assert len(set(keep.tolist())) > 1
+    assert (uniform(gate_seed("in"), [rows["seq"].combine_chunks()]) < keep).all()
+    assert rows["w"].to_numpy() == pytest.approx(1 / keep)
+    # Every row that should be there is, and the ledger counts them; stop() may have cut off a batch that is in neither's log.
+    last = sum(row["offered"] for row in ledger)
+    assert sum(seq < last for seq in rows["seq"].to_pylist()) == sum(row["kept"] for row in ledger)
+    assert [row["batch_id"] for row in ledger] == list(range(len(ledger)))
+    assert ps.read_journal(tmp_path / "cp" / "penstock").decisions
+
+
+@pytest.mark.parametrize("how", ["by batch", "by arrival"])
+def test_not_overloaded_the_output_is_the_same(ticks: Ticks, session: SparkSession, tmp_path: Path, how: str) -> None:
+    def job(df: DataFrame) -> DataFrame:
+        return df.withColumn("k", F.col("value") % 7).groupBy("k").agg(F.count("*").alias("n"), F.sum("value").alias("s"))
+
+    def rows_of(name: str) -> list[tuple[int, int, int]]:
+        return sorted(tuple(row) for row in session.table(name).collect())
+
+    plain = job(ticks()).writeStream.outputMode("complete").format("memory").queryName("plain")
+    query = plain.option("checkpointLocation", str(tmp_path / "plain")).start()
+    wait_until(lambda: query.lastProgress and query.lastProgress["batchId"] >= 3, query)
+    query.stop()
+    batches = query.lastProgress["batchId"] + 1
+    want = rows_of("plain")
+    with ps.Shedder("1h") as shedder:
+        gated = job(shedder.gate(ticks(), arrival="timestamp"))
+        where = str(tmp_path / "shed")
+        if how == "by batch":
+            query = shedder.write(gated, "memory", checkpoint=where, name="shed", output_mode="complete")
+        else:
+            writer = gated.writeStream.outputMode("complete").format("memory").queryName("shed")
+            query = shedder.start(writer.option("checkpointLocation", where))
+        # Compare after the same number of batches: sums tell which.
+        total = sum(n for _, n, _ in want)
+        found: list[list[tuple[int, int, int]]] = []
+
+        def reached() -> bool:
+            rows = rows_of("shed") if "shed" in [t.name for t in session.catalog.listTables()] else []
+            if sum(n for _, n, _ in rows) == total:
+                found.append(rows)
+            return bool(found) or sum(n for _, n, _ in rows) > total
+
+        wait_until(reached, query)
+    ledger = shedder.report().table
+    assert sum(ledger["shed"].to_pylist()) == 0
+    if found:
+        assert found[0] == want
+    else:  # it ran past between two looks: a sum over a prefix of the natural numbers tells the same
+        assert batches > 0
+        rows = rows_of("shed")
+        n = sum(count for _, count, _ in rows)
+        assert sum(s for _, _, s in rows) == n * (n - 1) // 2
+
+
+@pytest.mark.parametrize("how", ["by batch", "by arrival"])
+def test_a_broken_controller_does_not_stop_the_job(
+    ticks: Ticks, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "penstock"), ps.Shedder("2s", controller=Broken(2.0)) as shedder:
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
+        if how == "by batch":
+            query = shedder.foreach_batch(gated, lambda df, n: df.collect(), checkpoint=tmp_path / "cp")
+        else:
+            query = shedder.start(gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")))
+        wait_until(lambda: shedder.report().table.num_rows > 3, query)
+    report = shedder.report()
+    assert report.table["shed"].to_pylist() == [0] * report.table.num_rows
+    assert any("RuntimeError: no idea" in line for line in report.errors)
+    assert "RuntimeError: no idea" in str(report)
+    assert "RuntimeError: no idea" in caplog.text
+
+
+def test_a_function_that_evaluates_the_batch_twice_is_counted_once(ticks: Ticks, tmp_path: Path) -> None:
+    sums: dict[int, int] = {}
+
+    def twice(df: DataFrame, number: int) -> None:
+        if not df.isEmpty():
+            sums[number] = len(df.collect())
+            df.write.format("noop").mode("overwrite").save()
+
+    with ps.Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
+        query = shedder.foreach_batch(gated, twice, checkpoint=tmp_path / "cp")
+        wait_until(lambda: len(sums) > 4, query)
+    ledger = {row["batch_id"]: (row["offered"], row["kept"]) for row in shedder.report().table.to_pylist()}
+    assert {number: ledger[number] for number in sums} == {number: (1_000, kept) for number, kept in sums.items()}
+
+
+def test_restart_takes_up_where_it_was(ticks: Ticks, tmp_path: Path) -> None:
+    seen: dict[int, list[int]] = {}
+    for lives in (1, 2):
+        with ps.Shedder("2s", controller=Cycle()) as shedder:
+            gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
+            query = shedder.foreach_batch(gated, collect_into(seen), checkpoint=tmp_path / "cp", name="q")
+            wait_until(lambda: len(seen) > 3 * lives, query)  # noqa: B023 - used at once
+    ledger = {row["batch_id"]: row["kept"] for row in shedder.report().table.to_pylist()}
+    assert ledger == {number: len(values) for number, values in seen.items()}
+    assert sorted(seen) == list(range(len(seen)))
+
+
+def test_a_batch_whose_counts_a_crash_took_is_counted_again(ticks: Ticks, tmp_path: Path) -> None:
+    """The last file of the journal is gone: Spark has committed the batch, the ledger does not know it."""
+    checkpoint = tmp_path / "cp"
+
+    def live(batches: int) -> ps.Report:
+        with ps.Shedder("2s", controller=Cycle()) as shedder:
+            gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
+            counted = gated.groupBy((F.col("value") % 7).alias("k")).count()
+            writer = counted.writeStream.outputMode("update").format("noop").option("checkpointLocation", str(checkpoint))
+            query = shedder.start(writer)
+            wait_until(lambda: shedder.report().table.num_rows > batches, query)
+        return shedder.report()
+
+    live(3)
+    before = ps.read_journal(checkpoint / "penstock")
+    lost = max(before.batches)
+    newest = max((checkpoint / "penstock").glob("0*.json"))
+    newest.unlink()
+    assert max(ps.read_journal(checkpoint / "penstock").batches) == lost - 1
+    live(lost + 3)
+    after = ps.read_journal(checkpoint / "penstock")
+    assert after.batches[lost].recounted
+    assert after.batches[lost].gates == before.batches[lost].gates
+    assert not list((checkpoint / "penstock").glob(".recount*"))
+
+
+def test_several_gates_and_several_queries(ticks: Ticks, tmp_path: Path) -> None:
+    with ps.Shedder("2s", controller=Cycle()) as shedder:
+        left = shedder.gate(ticks(), name="left", arrival="timestamp", identity="value")
+        right = shedder.gate(ticks(500), name="right", arrival="timestamp", identity="value")
+        both = left.select("value").union(right.select("value"))
+        first = shedder.foreach_batch(both, collect_into(seen := {}), checkpoint=tmp_path / "one", name="one")
+        third = shedder.gate(ticks(300), name="third", arrival="timestamp", identity="value")
+        second = shedder.start(
+            third.writeStream.format("noop").queryName("two").option("checkpointLocation", str(tmp_path / "two"))
+        )
+        wait_until(lambda: len(seen) > 3, first)
+        wait_until(lambda: "third" in shedder.report().table["gate"].to_pylist(), second)
+    table = shedder.report().table.to_pylist()
+    assert {(row["query"], row["gate"]) for row in table} == {("one", "left"), ("one", "right"), ("two", "third")}
+    decisions = ps.read_journal(tmp_path / "one" / "penstock")
+    for number, values in seen.items():
+        keep = decisions.decision_for(number).keep
+        one = expected(1_000 * number, 1_000 * (number + 1), keep, "left")
+        two = expected(500 * number, 500 * (number + 1), keep, "right")
+        assert values == sorted(one + two)
+        offered = {
+            row["gate"]: (row["offered"], row["kept"]) for row in table if row["batch_id"] == number and row["query"] == "one"
+        }
+        assert offered == {"left": (1_000, len(one)), "right": (500, len(two))}
+
+
+def test_two_native_queries_may_read_one_gate(ticks: Ticks, tmp_path: Path) -> None:
+    with ps.Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
+        queries = [
+            shedder.start(gated.writeStream.format("noop").queryName(n).option("checkpointLocation", str(tmp_path / n)))
+            for n in ("a", "b")
+        ]
+        for query in queries:
+            wait_until(lambda: {"a", "b"} <= set(shedder.report().table["query"].to_pylist()), query)
+        wait_until(lambda: len(shedder._gates["in"].ring.changes) > 3)
+    changes = dict(shedder._gates["in"].ring.changes)
+    for name in ("a", "b"):
+        journaled = {d.from_slot: d.gates["in"] for d in ps.read_journal(tmp_path / name / "penstock").decisions}
+        assert {slot: journaled[slot] for slot in changes} == changes
+
+
+def test_watch_a_query_that_runs(ticks: Ticks, tmp_path: Path) -> None:
+    with ps.Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
+        query = gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")).start()
+        assert shedder.watch(query) is query
+        wait_until(lambda: shedder.report().table.num_rows > 3, query)
+    assert not query.isActive
+    with pytest.raises(ps.PenstockError, match="has ended"):
+        shedder.watch(query)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
+def test_files_are_written_once_a_batch(ticks: Ticks, session: SparkSession, tmp_path: Path, kind: str) -> None:
+    with ps.Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value").select("value")
+        options = {"header": True} if kind == "csv" else {}
+        query = shedder.write(gated, kind, tmp_path / "out", checkpoint=tmp_path / "cp", **options)
+        wait_until(lambda: shedder.report().table.num_rows > 2, query)
+    read = session.read.format(kind).options(**options).load(str(tmp_path / "out"))
+    written = {row["batch_id"]: row["count"] for row in read.groupBy("batch_id").count().collect()}
+    kept = {row["batch_id"]: row["kept"] for row in shedder.report().table.to_pylist()}
+    assert written == {number: rows for number, rows in kept.items() if rows}
+
+
+def test_console(ticks: Ticks, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ps.Shedder("2s") as shedder:
+        gated = shedder.gate(ticks(5), name="in", arrival="timestamp")
+        query = shedder.write(gated, "console", checkpoint=tmp_path / "cp", numRows=2)
+        wait_until(lambda: shedder.report().table.num_rows > 1, query)
+    printed = capsys.readouterr().out
+    assert "-- batch 0: 5 rows" in printed
+    assert "-- batch 1: 5 rows" in printed
+
+
+def test_without_a_checkpoint_the_journal_goes_with_sparks_own(ticks: Ticks) -> None:
+    with ps.Shedder("2s", controller=Cycle()) as shedder:
+        first = shedder.gate(ticks(), name="a", arrival="timestamp", identity="value")
+        second = shedder.gate(ticks(), name="b", arrival="timestamp", identity="value")
+        one = shedder.foreach_batch(first, lambda df, n: df.collect())
+        two = shedder.start(second.writeStream.format("memory").queryName("nowhere"))
+        wait_until(lambda: {"a", "b"} <= set(shedder.report().table["gate"].to_pylist()), one)
+        assert two.isActive
+
+
+def test_a_journal_of_ones_own_choice(ticks: Ticks, tmp_path: Path) -> None:
+    with ps.Shedder("2s", controller=Cycle(), journal=tmp_path / "journals") as shedder:
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
+        query = shedder.foreach_batch(gated, lambda df, n: df.collect(), checkpoint=tmp_path / "cp", name="q")
+        wait_until(lambda: shedder.report().table.num_rows > 1, query)
+    assert ps.read_journal(tmp_path / "journals" / "q").batches
+    # A new checkpoint is a new job: it must not go on with the old one's journal.
+    with ps.Shedder("2s", journal=tmp_path / "journals") as other:
+        gated = other.gate(ticks(), name="in", arrival="timestamp", identity="value")
+        with pytest.raises(ps.JournalError, match="but the checkpoint is new"):
+            other.foreach_batch(gated, lambda df, n: df.collect(), checkpoint=tmp_path / "cp2", name="q")
+    # Nor may two jobs that run at the same time.
+    with ps.Shedder("2s", journal=tmp_path / "journals") as one, ps.Shedder("2s", journal=tmp_path / "journals") as two:
+        gated = one.gate(ticks(), name="in", arrival="timestamp", identity="value")
+        query = one.foreach_batch(gated, lambda df, n: df.collect(), checkpoint=tmp_path / "cp", name="q")
+        again = two.gate(ticks(), name="in", arrival="timestamp", identity="value")
+        with pytest.raises(ps.JournalError, match="in use by another job"):
+            two.foreach_batch(again, lambda df, n: df.collect(), checkpoint=tmp_path / "cp3", name="q")
+        assert query.isActive
+
+
+def test_a_full_disk_keeps_the_last_table_and_the_job(ticks: Ticks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[int, list[int]] = {}
+    with ps.Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
+        query = shedder.foreach_batch(gated, collect_into(seen), checkpoint=tmp_path / "cp")
+        wait_until(lambda: len(seen) > 3, query)
+
+        def full(_: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(journal_module.os, "fsync", full)
+        mark = len(seen)
+        wait_until(lambda: len(seen) > mark + 3, query)
+        during = range(mark + 1, mark + 3)
+        monkeypatch.undo()
+        mark = len(seen)
+        wait_until(lambda: len(seen) > mark + 3, query)
+    state = ps.read_journal(next((tmp_path / "cp").glob("penstock")))
+    assert sorted(state.batches) == list(range(len(seen)))  # no count is lost
+    assert {number: b.gates["in"][1] for number, b in state.batches.items()} == {n: len(v) for n, v in seen.items()}
+    shares = {len(seen[number]) / 1_000 for number in during}
+    assert max(shares) - min(shares) < 0.06  # the last table stayed
+    assert any("No space left on device" in line for line in shedder.report().errors)
+
+
+def test_the_users_own_error_passes_through(ticks: Ticks, tmp_path: Path) -> None:
+    def fails(df: DataFrame, number: int) -> None:
+        raise KeyError("the user's own")
+
+    with ps.Shedder("2s") as shedder:
+        gated = shedder.gate(ticks(), arrival="timestamp")
+        query = shedder.foreach_batch(gated, fails, checkpoint=tmp_path / "cp")
+        wait_until(lambda: query.exception() is not None, seconds=30)
+        assert "the user's own" in str(query.exception())
+
+
+def test_unnamed_classes_are_reported(ticks: Ticks, tmp_path: Path) -> None:
+    with ps.Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(
+            ticks(), name="in", arrival="timestamp", identity="value", classes=F.col("value") % 3, weights={0: 9, 1: 1}
+        )
+        query = shedder.foreach_batch(gated, collect_into(seen := {}), checkpoint=tmp_path / "cp")
+        wait_until(lambda: len(seen) > 6, query)
+    assert any("rows of a class not in weights (0, 1)" in line for line in shedder.report().errors)
+    state = ps.read_journal(tmp_path / "cp" / "penstock")
+    low = [number for number in seen if state.decision_for(number).keep == 0.1 and number > 2]
+    for number in low:
+        kept = np.bincount(np.array(seen[number]) % 3, minlength=3)
+        assert sum(kept) == pytest.approx(100, abs=40)
+        assert kept[0] > 4 * max(kept[1], kept[2])
+
+
+def test_durations(ticks: Ticks) -> None:
+    assert ps.Shedder("500ms").delay_target_s == 0.5
+    assert ps.Shedder(3).delay_target_s == 3.0
+
+
+def test_a_query_stopped_by_the_user_lets_go_of_its_journal(ticks: Ticks, tmp_path: Path) -> None:
+    shedder = ps.Shedder("2s")
+    gated: Any = shedder.gate(ticks(), name="in", arrival="timestamp")
+    query = shedder.start(gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")))
+    wait_until(lambda: shedder.report().table.num_rows > 1, query)
+    query.stop()
+    wait_until(shedder._loops[0]._closed.is_set)
+    journal_module.Journal(tmp_path / "cp" / "penstock").close()
+    shedder.stop()

@@ -1,0 +1,100 @@
+"""Aurora: shed L - Lc."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from penstock.control import Aurora, GateCount, Observation
+from penstock.control.cost import BatchCost
+from penstock.errors import PenstockError
+
+
+def run(controller: Aurora, *, rate: float, overhead_s: float, cost_s: float, batches: int, seen: bool) -> list[float]:
+    """A micro-batch engine in three lines: batch time = overhead + cost * kept; the next batch has what arrived meanwhile."""
+    start_s, period_s, keep, periods = 0.0, 1.0, 1.0, []
+    offered = int(rate * period_s)
+    for number in range(batches):
+        kept = int(keep * offered)
+        period_s = overhead_s + cost_s * kept
+        arrived = int(rate * period_s)
+        decision = controller.update(
+            Observation(
+                number,
+                start_s,
+                start_s + period_s,
+                gates={"in": GateCount(offered, kept)},
+                upcoming_rows=arrived if seen else None,
+            )
+        )
+        keep = keep if decision.keep is None else decision.keep
+        start_s, offered = start_s + period_s, arrived
+        periods.append(period_s)
+    return periods
+
+
+def test_capacity_over_load_is_kept() -> None:
+    """Equation 1 of paper 002: 350 tuples/s at 1/207 s each with H = 0.97 leaves 0.97 * 207 / 350."""
+    aurora = Aurora(2.0, cost_s=1 / 207, headroom=0.97)
+    keep = aurora.update(Observation(0, 0.0, 0.5, gates={"in": GateCount(175, 175)})).keep
+    assert keep == pytest.approx(0.97 * 207 / 350)
+
+
+def test_below_capacity_everything_is_kept() -> None:
+    aurora = Aurora(2.0, cost_s=1 / 207, headroom=0.97)
+    assert aurora.update(Observation(0, 0.0, 0.5, gates={"in": GateCount(100, 100)})).keep == 1.0
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_batch_time_settles_at_overhead_over_one_minus_headroom(seen: bool) -> None:
+    """The steady state of the micro-batch engine, o / (1 - H), at three times its capacity."""
+    aurora = Aurora(2.0, cost_s=0.001, headroom=0.75)
+    periods = run(aurora, rate=3000, overhead_s=0.2, cost_s=0.001, batches=60, seen=seen)
+    assert periods[-1] == pytest.approx(0.2 / (1 - 0.75), rel=0.02)
+
+
+def test_without_a_headroom_the_worst_delay_is_the_target() -> None:
+    """Cost and overhead learnt: the batch time goes to D/2, so that two batches take D."""
+    periods = run(Aurora(2.0), rate=3000, overhead_s=0.2, cost_s=0.001, batches=80, seen=True)
+    assert max(periods[40:]) == pytest.approx(1.0, rel=0.05)
+
+
+def test_an_overhead_above_the_target_is_best_effort() -> None:
+    periods = run(Aurora(0.5), rate=3000, overhead_s=0.4, cost_s=0.001, batches=60, seen=True)
+    assert all(math.isfinite(period_s) for period_s in periods)
+    assert periods[-1] < 1.0
+
+
+@pytest.mark.parametrize("cost_s", [0.0, -1.0, math.nan, math.inf])
+def test_bad_cost(cost_s: float) -> None:
+    with pytest.raises(PenstockError, match="cost_s must be positive"):
+        Aurora(2.0, cost_s=cost_s)
+
+
+@pytest.mark.parametrize("headroom", [0.0, -0.5, 1.5, math.nan])
+def test_bad_headroom(headroom: float) -> None:
+    with pytest.raises(PenstockError, match=r"headroom must lie in \(0, 1\]"):
+        Aurora(2.0, headroom=headroom)
+
+
+def test_cost_of_equal_batches_is_put_down_to_the_rows() -> None:
+    model = BatchCost()
+    for _ in range(10):
+        model.update(100, 0.5)
+    assert model.cost_s == pytest.approx(0.005)
+    assert model.overhead_s == pytest.approx(0.0)
+
+
+def test_cost_follows_a_change() -> None:
+    model = BatchCost()
+    for number in range(40):
+        kept = 100 + 50 * (number % 3)
+        model.update(kept, 0.2 + (0.001 if number < 20 else 0.002) * kept)
+    assert model.cost_s == pytest.approx(0.002, rel=0.2)
+
+
+@pytest.mark.parametrize("decay", [0.0, -1.0, 1.5])
+def test_bad_decay(decay: float) -> None:
+    with pytest.raises(PenstockError, match="decay"):
+        BatchCost(decay=decay)

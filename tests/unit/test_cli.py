@@ -1,0 +1,182 @@
+"""The command line: what it prints, where, and with which exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli import app, main
+from penstock.cli.sparkline import sparkline
+from penstock.experiments import EXPERIMENTS
+from penstock.experiments.report import Bar, Result
+from penstock.spark.journal import BatchRecord, DecisionRecord, Journal
+
+runner = CliRunner()
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run the console script, see that it fails as it should, and return the line it said."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    said = capsys.readouterr()
+    assert ended.value.code == 2
+    assert not said.out
+    assert said.err.startswith("penstock: ")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_names_the_commands(arguments: list[str]) -> None:
+    found = runner.invoke(app, arguments)
+    assert found.exit_code == 0
+    for command in ("demo", "bench", "watch"):
+        assert command in found.stdout
+
+
+@pytest.mark.parametrize("command", ["demo", "bench", "watch"])
+def test_every_command_has_help(command: str) -> None:
+    found = runner.invoke(app, [command, "--help"])
+    assert found.exit_code == 0
+    assert "--json" in found.stdout
+
+
+def test_version() -> None:
+    found = runner.invoke(app, ["--version"])
+    assert found.exit_code == 0
+    assert found.stdout.startswith("penstock ")
+
+
+def test_the_command_line_loads_neither_spark_nor_matplotlib() -> None:
+    code = "import sys, penstock.cli; sys.exit(bool({'pyspark', 'matplotlib'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_bench_lists_the_experiments() -> None:
+    found = runner.invoke(app, ["bench"])
+    assert found.exit_code == 0
+    assert all(name in found.stdout for name in EXPERIMENTS)
+    assert [row["name"] for row in json.loads(runner.invoke(app, ["bench", "--json"]).stdout)] == list(EXPERIMENTS)
+
+
+class Fake:
+    """An experiment that is over at once."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def run(self, *, quick: bool, say: object) -> Result:
+        assert callable(say)
+        say("measuring")
+        return Result("fake", [{"arm": "a", "quick": str(quick)}], [Bar.at_most("a", self.value, 1.0)])
+
+
+def test_bench_json_is_all_of_stdout_and_out_has_it_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("penstock.experiments.experiment_named", lambda name: Fake(0.5))
+    found = runner.invoke(app, ["bench", "gate", "--quick", "--json", "--out", str(tmp_path / "new" / "place")])
+    assert found.exit_code == 0
+    assert json.loads(found.stdout)["rows"] == [{"arm": "a", "quick": "True"}]
+    assert json.loads((tmp_path / "new" / "place" / "result.json").read_text()) == json.loads(found.stdout)
+
+
+def test_bench_exits_with_1_if_a_bar_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.experiments.experiment_named", lambda name: Fake(1.5))
+    found = runner.invoke(app, ["bench", "gate"])
+    assert found.exit_code == 1
+    assert "NO" in found.stdout
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "gate", "--json"])
+    assert ended.value.code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["bench", "gait"], "'gait'"),
+        (["demo", "--delay-target", "soon"], "'soon'"),
+        (["demo", "--delay-target", "-1s"], "'-1s'"),
+        (["demo", "--seconds", "many"], "--seconds"),
+        (["nothing"], "nothing"),
+        (["watch"], "DIR"),
+        (["bench", "--fast"], "--fast"),
+    ],
+)
+def test_bad_input_is_one_line_with_status_2(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert named in fails(capsys, *arguments)
+    assert not list(tmp_path.iterdir()), "nothing may be made before the input is checked"
+
+
+@pytest.mark.parametrize(("option", "value"), [("--seconds", "1"), ("--overload", "0"), ("--overload", "nan"), ("--seed", "-1")])
+def test_the_demo_refuses_numbers_that_make_no_sense(
+    option: str, value: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert option.lstrip("-") in fails(capsys, "demo", option, value)
+
+
+def test_out_that_is_a_file_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "--out" in fails(capsys, "bench", "gate", "--out", str(tmp_path / "file"))
+    assert "--out" in fails(capsys, "demo", "--out", str(tmp_path / "file"))
+
+
+# -- watch --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A checkpoint with the journal of a job that is running still: it holds the lock."""
+    journal = Journal(tmp_path / "penstock", "job")
+    journal.append(DecisionRecord({"rows": (0.25,)}, 0.25, batch_id=0))
+    journal.append(BatchRecord(0, {"rows": (1000, 250)}, keep=0.25, start_s=10.0, end_s=11.0, mean_arrival_s=9.5, busy_s=0.9))
+    journal.append(BatchRecord(1, {"rows": (2000, 500)}, keep=0.25, start_s=11.0, end_s=12.5, mean_arrival_s=10.5))
+    journal.append("query1: could not decide: something")
+    return tmp_path
+
+
+@pytest.mark.parametrize("below", ["", "penstock"])
+def test_watch_shows_a_journal_and_a_checkpoint(checkpoint: Path, below: str) -> None:
+    found = runner.invoke(app, ["watch", str(checkpoint / below)])
+    assert found.exit_code == 0
+    for part in ("offered 3,000", "kept 750", "shed 2,250", "2,000", "1,500", "25.0%", "2.00 s", "could not decide"):
+        assert part in found.stdout.replace("\n", " ")
+
+
+def test_watch_json_is_the_last_batch(checkpoint: Path) -> None:
+    found = runner.invoke(app, ["watch", str(checkpoint), "--json"])
+    assert found.exit_code == 0
+    record = json.loads(found.stdout)
+    assert record["batch_id"] == 1
+    assert record["gates"] == {"rows": [2000, 500]}
+    assert record["delay_s"] == 2.0
+
+
+def test_watch_needs_no_spark(checkpoint: Path) -> None:
+    code = "import sys; sys.modules['pyspark'] = None; from penstock.cli import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "watch", str(checkpoint), "--json"]
+    assert subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_watch_without_a_journal_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "no journal" in fails(capsys, "watch", str(tmp_path))
+    assert "no directory" in fails(capsys, "watch", str(tmp_path / "missing"))
+
+
+def test_watch_json_of_an_empty_journal_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    Journal(tmp_path, "job").close()
+    assert "no batch yet" in fails(capsys, "watch", str(tmp_path), "--json")
+    assert "no batch yet" in runner.invoke(app, ["watch", str(tmp_path)]).stdout
+
+
+def test_a_sparkline_has_a_block_a_value() -> None:
+    assert sparkline([]).plain == ""
+    assert sparkline([0.0, 0.0]).plain == "▁▁"
+    assert len(sparkline(range(100), width=10).plain) == 10

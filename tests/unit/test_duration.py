@@ -1,0 +1,46 @@
+"""Durations as people write them."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from penstock.duration import parse_duration
+from penstock.errors import PenstockError
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("2s", 2.0),
+        ("500ms", 0.5),
+        ("1.5 s", 1.5),
+        ("2 seconds", 2.0),
+        ("1 minute", 60.0),
+        ("1min", 60.0),
+        ("1h", 3600.0),
+        ("250us", 250e-6),
+        ("3", 3.0),
+        (2, 2.0),
+        (0.25, 0.25),
+        (timedelta(milliseconds=20), 0.02),
+    ],
+)
+def test_good(value: Any, seconds: float) -> None:
+    assert parse_duration(value, "delay_target") == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("value", ["", "soon", "2 fortnights", "s", "-2s", "1e3s", None, True, [2], object()])
+def test_unparsable(value: Any) -> None:
+    with pytest.raises(PenstockError, match="delay_target must be a duration such as") as caught:
+        parse_duration(value, "delay_target")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0, -1, 0.0, "0s", "0ms", math.nan, math.inf, timedelta(0), timedelta(seconds=-1)])
+def test_not_positive(value: Any) -> None:
+    with pytest.raises(PenstockError, match="delay_target must be positive"):
+        parse_duration(value, "delay_target")

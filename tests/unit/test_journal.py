@@ -1,0 +1,192 @@
+"""The journal: durable, whole or not at all, one job's alone."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+
+from penstock.errors import JournalError
+from penstock.spark import journal as module
+from penstock.spark.journal import BatchRecord, DecisionRecord, Journal, read_journal
+
+
+def decision(batch_id: int, keep: float = 0.5) -> DecisionRecord:
+    return DecisionRecord({"in": (keep,)}, keep, batch_id=batch_id, controller={"memory": batch_id})
+
+
+def batch(batch_id: int, offered: int = 10, kept: int = 4) -> BatchRecord:
+    return BatchRecord(batch_id, {"in": (offered, kept)}, keep=0.5, start_s=1.0, end_s=3.0, mean_arrival_s=1.5)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j", "job")
+    journal.append(decision(0))
+    journal.append(batch(0), decision(1, 0.25))
+    journal.append("something went wrong")
+    journal.close()
+    state = read_journal(tmp_path / "j")
+    assert state.decisions == [decision(0), decision(1, 0.25)]
+    assert state.batches == {0: batch(0)}
+    assert state.errors == ["something went wrong"]
+    assert state.damage == []
+    assert state.batches[0].delay_s == 1.5
+    again = Journal(tmp_path / "j", "job")
+    assert again.state.decision_for(1) == decision(1, 0.25)
+    assert again.state.decision_for(7) is None
+    again.close()
+
+
+def test_a_batch_that_is_replayed_is_counted_once(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "job")
+    journal.append(batch(3, 10, 4))
+    journal.append(batch(3, 10, 5))
+    journal.close()
+    assert read_journal(tmp_path).batches == {3: batch(3, 10, 5)}
+
+
+def test_compaction_keeps_sums_decisions_and_the_latest_batches(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "job", retain=50)
+    for number in range(400):
+        journal.append(decision(number))
+        journal.append(batch(number, 10, number % 10))
+    journal.close()
+    state = read_journal(tmp_path)
+    assert len(list(tmp_path.glob("*.json"))) < 300
+    assert max(state.batches) == 399
+    assert state.compacted_batches + len(state.batches) == 400
+    offered = state.totals["in"][0] + sum(b.gates["in"][0] for b in state.batches.values())
+    kept = state.totals["in"][1] + sum(b.gates["in"][1] for b in state.batches.values())
+    assert (offered, kept) == (4000, sum(n % 10 for n in range(400)))
+    assert state.decision_for(399) == decision(399)
+    assert state.decisions[-1].controller == {"memory": 399}
+
+
+def test_a_crash_while_compacting_loses_and_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compacted file is there, the small ones were not removed yet."""
+    journal = Journal(tmp_path, "job", retain=5)
+    monkeypatch.setattr(journal._files, "delete", lambda _: None)
+    for number in range(300):
+        journal.append(batch(number))
+    journal.close()
+    state = read_journal(tmp_path)
+    assert state.compacted_batches + len(state.batches) == 300
+    assert state.totals["in"][0] + sum(b.gates["in"][0] for b in state.batches.values()) == 3000
+
+
+@pytest.mark.parametrize("content", [b"", b"penstock-journal-1", b"penstock-journal-1 0123\n{}", b"\x00\xff garbage"])
+def test_a_torn_file_is_named_and_survived(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    journal = Journal(tmp_path, "job")
+    for number in range(3):
+        journal.append(batch(number))
+    journal.close()
+    (tmp_path / "000000000001.json").write_bytes(content)
+    state = read_journal(tmp_path)
+    assert sorted(state.batches) == [0, 2]
+    assert len(state.damage) == 1
+    assert "000000000001.json is torn or damaged" in state.damage[0]
+    with caplog.at_level(logging.WARNING):
+        Journal(tmp_path, "job").close()
+    assert "000000000001.json" in caplog.text
+
+
+def test_a_foreign_file_is_named_and_left_alone(tmp_path: Path) -> None:
+    Journal(tmp_path, "job").close()
+    (tmp_path / "notes.txt").write_text("mine")
+    state = read_journal(tmp_path)
+    assert "notes.txt is not Penstock's" in state.damage[0]
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_journal_after_damage_goes_on_behind_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "job")
+    journal.append(batch(0))
+    journal.close()
+    (tmp_path / "000000000009.json").write_bytes(b"torn")
+    journal = Journal(tmp_path, "job")
+    journal.append(batch(1))
+    journal.close()
+    assert (tmp_path / "000000000010.json").exists()
+    assert sorted(read_journal(tmp_path).batches) == [0, 1]
+
+
+def test_another_job_is_refused(tmp_path: Path) -> None:
+    Journal(tmp_path, "job-a").close()
+    with pytest.raises(JournalError, match="belongs to job job-a, not to job-b"):
+        Journal(tmp_path, "job-b")
+    Journal(tmp_path, "job-a").close()
+
+
+def test_the_same_job_twice_is_refused(tmp_path: Path) -> None:
+    first = Journal(tmp_path, "job")
+    with pytest.raises(JournalError, match="is in use by another job"):
+        Journal(tmp_path, "job")
+    first.close()
+    Journal(tmp_path, "job").close()
+
+
+def test_a_second_writer_is_found_out_where_there_are_no_locks(tmp_path: Path) -> None:
+    elsewhere = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    one, two = Journal("j", "job", elsewhere), Journal("j", "job", elsewhere)
+    one.append(batch(0))
+    with pytest.raises(JournalError, match="another job writes here"):
+        two.append(batch(0))
+    one.append(batch(1))
+    assert sorted(read_journal("j", elsewhere).batches) == [0, 1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_place(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(JournalError, match="can't be written: Permission denied"):
+        Journal(tmp_path / "j", "job")
+
+
+def test_a_place_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(JournalError, match="can't be written") as caught:
+        Journal(tmp_path / "file" / "j", "job")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_place_that_cannot_be_reached() -> None:
+    with pytest.raises(ValueError, match="the journal warp://x can't be reached"):
+        Journal("warp://x", "job")
+
+
+def test_a_full_disk_loses_no_counts_and_makes_no_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path, "job")
+    journal.append(batch(0))
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "fsync", full)
+        with pytest.raises(JournalError, match="can't be written: No space left on device"):
+            journal.append(batch(1), decision(2))
+    assert sorted(read_journal(tmp_path).batches) == [0]  # nothing half written
+    assert not list(tmp_path.glob(".*.tmp"))
+    journal.append(batch(2))
+    journal.close()
+    state = read_journal(tmp_path)
+    assert sorted(state.batches) == [0, 1, 2]
+    assert state.decisions == []
+
+
+def test_no_journal_there(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="there is no journal in"):
+        read_journal(tmp_path / "nothing")
+
+
+def test_an_unknown_kind_of_record_is_damage(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "job")
+    lines: list[dict[str, Any]] = [{"kind": "surprise"}]
+    journal._files.write("000000000005.json", module._seal(lines))
+    journal.close()
+    assert "unknown kind 'surprise'" in read_journal(tmp_path).damage[0]
