@@ -6,15 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.simulation.traffic import (
-    GENERATORS,
-    Traffic,
-    costs_of_keys,
-    option_names,
-    splitmix64,
-    uniform_keys,
-    zipf_keys,
-)
+from penstock.simulation.keys import costs_of_keys, splitmix64, uniform_keys, zipf_keys
+from penstock.simulation.traffic import GENERATORS, Traffic, option_names
 
 NEEDED = {
     "to_rate": st.floats(0, 2000),

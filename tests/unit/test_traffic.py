@@ -12,12 +12,12 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.simulation import traffic
+from penstock.simulation.keys import costs_of_keys, splitmix64, uniform_keys, zipf_keys
 from penstock.simulation.trace import load_trace
 from penstock.simulation.traffic import (
     Traffic,
     b_model,
     constant,
-    costs_of_keys,
     exponential,
     index_of_dispersion,
     on_off,
@@ -25,11 +25,8 @@ from penstock.simulation.traffic import (
     pareto,
     ramp,
     sine,
-    splitmix64,
     step,
     traffic_from_options,
-    uniform_keys,
-    zipf_keys,
 )
 
 BINS_S = (0.1, 1.0, 10.0, 60.0)

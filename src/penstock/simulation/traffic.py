@@ -1,9 +1,9 @@
-"""Arrival processes, keys and costs: when rows come and what they are.
+"""Arrival processes: when rows come.
 
 Every process is a cumulated rate ``L(t)`` that is inverted: the deterministic ones (constant, step, ramp, sine) at the
 midpoints 0.5, 1.5, 2.5 ..., the random ones (exponential, Pareto, b-model, on-off) at sorted uniform targets, which needs
 no sort. All are pure functions of their arguments: same seed, same array (on one version of numpy, which may change its
-streams from one to the next; keys and costs are our own arithmetic and never change).
+streams from one to the next).
 
 How well do they imitate a real trace? BC-pAug89 has a million packets in 3,143 s; its index of dispersion, and that of the
 generators at the same rate and length, mean over 20 seeds (a test measures it again where the trace is at hand):
@@ -29,9 +29,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,6 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
+from penstock.simulation.checks import positive, real, whole
 
 __all__ = [
     "GENERATORS",
@@ -46,7 +46,6 @@ __all__ = [
     "Traffic",
     "b_model",
     "constant",
-    "costs_of_keys",
     "exponential",
     "index_of_dispersion",
     "on_off",
@@ -54,15 +53,11 @@ __all__ = [
     "pareto",
     "ramp",
     "sine",
-    "splitmix64",
     "step",
     "traffic_from_options",
-    "uniform_keys",
-    "zipf_keys",
 ]
 
 Times: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
 
 MAX_ARRIVALS = 200_000_000
 """An arrival takes 8 bytes in every process that replays it; beyond this a machine swaps before it sheds."""
@@ -75,40 +70,25 @@ _SINE_CELLS = 65_536
 # ---------------------------------------------------------------- validation
 
 
-def _real(what: str, value: float, low: float, high: float, right: str, *, open_low: bool = False) -> None:
-    numeric = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not numeric or not math.isfinite(value) or not low <= value <= high or (open_low and value == low):
-        raise PenstockError(f"{what} must be {right}, got {value!r}")
-
-
-def _whole(what: str, value: int, low: int, high: int, right: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
-        raise PenstockError(f"{what} must be {right}, got {value!r}")
-
-
-def _positive(what: str, value: float) -> None:
-    _real(what, value, 0.0, math.inf, "a positive number", open_low=True)
-
-
 # A parameter means the same in every generator, so its check is found by its name.
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
-    "rate": _positive,
-    "duration_s": _positive,
-    "to_rate": lambda what, value: _real(what, value, 0.0, math.inf, "a number of at least 0"),
-    "at_s": lambda what, value: _real(what, value, 0.0, math.inf, "a number of at least 0"),
-    "amplitude": lambda what, value: _real(what, value, 0.0, 1.0, "between 0 and 1"),
-    "period_s": _positive,
-    "interval_s": _positive,
-    "on_s": _positive,
-    "off_s": _positive,
-    "shape": lambda what, value: _real(
+    "rate": positive,
+    "duration_s": positive,
+    "to_rate": lambda what, value: real(what, value, 0.0, math.inf, "a number of at least 0"),
+    "at_s": lambda what, value: real(what, value, 0.0, math.inf, "a number of at least 0"),
+    "amplitude": lambda what, value: real(what, value, 0.0, 1.0, "between 0 and 1"),
+    "period_s": positive,
+    "interval_s": positive,
+    "on_s": positive,
+    "off_s": positive,
+    "shape": lambda what, value: real(
         what, value, 1.0, math.inf, "greater than 1 (the mean is infinite at 1 and below)", open_low=True
     ),
-    "bias": lambda what, value: _real(
+    "bias": lambda what, value: real(
         what, value, 0.5, math.nextafter(1.0, 0.0), "at least 0.5 (even) and less than 1 (all on one side)"
     ),
-    "sources": lambda what, value: _whole(what, value, 1, 1_000_000, "a whole number from 1 to 1,000,000"),
-    "seed": lambda what, value: _whole(what, value, 0, 2**63 - 1, "a whole number of at least 0"),
+    "sources": lambda what, value: whole(what, value, 1, 1_000_000, "a whole number from 1 to 1,000,000"),
+    "seed": lambda what, value: whole(what, value, 0, 2**63 - 1, "a whole number of at least 0"),
 }
 
 
@@ -419,87 +399,6 @@ def _parse(parameter: str, option: str, text: str) -> float:
         raise PenstockError(f"{option} must be {right}, got {text!r}") from None
 
 
-# ---------------------------------------------------------------- keys and costs
-
-_GOLDEN = 0x9E3779B97F4A7C15
-_MASK = (1 << 64) - 1
-
-
-def splitmix64(n: ArrayLike, seed: int = 0) -> NDArray[np.uint64]:
-    """Return 64 random bits that are a pure function of seed and n: random access, no state (Steele et al., OOPSLA 2014).
-
-    With seed 0 and n = 0, 1, 2 ... it is the published sequence of the generator.
-
-    >>> [hex(word) for word in splitmix64([0, 1]).tolist()]
-    ['0xe220a8397b1dcdaf', '0x6e789e6aa1b965f4']
-    """
-    base = np.uint64((_GOLDEN + _scatter(seed)) & _MASK)
-    # At least one dimension: numpy wraps arrays silently, as wanted, but warns about scalars.
-    z = np.atleast_1d(np.asarray(n, dtype=np.int64)).astype(np.uint64)
-    z *= np.uint64(_GOLDEN)
-    z += base
-    z ^= z >> np.uint64(30)
-    z *= np.uint64(0xBF58476D1CE4E5B9)
-    z ^= z >> np.uint64(27)
-    z *= np.uint64(0x94D049BB133111EB)
-    z ^= z >> np.uint64(31)
-    return z
-
-
-def _scatter(seed: int) -> int:
-    """Spread seeds over the state space, or seed 1 would be seed 0 shifted by one."""
-    z = (seed * 0xD1342543DE82EF95) & _MASK
-    z = ((z ^ (z >> 32)) * 0xBF58476D1CE4E5B9) & _MASK
-    return z ^ (z >> 29)
-
-
-def _uniform(n: ArrayLike, seed: int) -> Times:
-    return np.asarray((splitmix64(n, seed) >> np.uint64(11)) * 2.0**-53)
-
-
-def uniform_keys(n: ArrayLike, keys: int, seed: int = 0) -> Ints:
-    """Return the key of each row number n: 0 to keys - 1, all alike.
-
-    >>> uniform_keys([0, 1, 2, 3], keys=10, seed=1).tolist() == [int(uniform_keys(i, 10, 1)[0]) for i in range(4)]
-    True
-    """
-    _whole("keys", keys, 1, 2**53, "a whole number of at least 1")
-    return (_uniform(n, seed) * keys).astype(np.int64)
-
-
-def zipf_keys(n: ArrayLike, keys: int, exponent: float = 1.0, seed: int = 0) -> Ints:
-    """Return the key of each row number n, key k with a share proportional to ``(k + 1)^-exponent``: key 0 is the hottest.
-
-    >>> bool((zipf_keys(range(1000), keys=100) == 0).mean() > 0.15)
-    True
-    """
-    return np.searchsorted(_zipf_shares(keys, exponent), _uniform(n, seed), side="right").astype(np.int64, copy=False)
-
-
-@lru_cache(maxsize=4)
-def _zipf_shares(keys: int, exponent: float) -> Times:
-    _whole("keys", keys, 1, 10_000_000, "a whole number from 1 to 10,000,000 for zipf")
-    _real("exponent", exponent, 0.0, math.inf, "a number of at least 0")
-    shares = np.cumsum(np.arange(1, keys + 1, dtype=np.float64) ** -exponent)
-    shares /= shares[-1]
-    return shares
-
-
-def costs_of_keys(keys: ArrayLike, costs_s: Sequence[float], seed: int = 0) -> Times:
-    """Return the cost in seconds of each key: each key belongs to one of the cost classes, by hash, for good.
-
-    >>> set(costs_of_keys(range(100), (0.001, 0.010)).tolist()) == {0.001, 0.010}
-    True
-    """
-    if not costs_s:
-        raise PenstockError("costs_s must have at least one cost class, got none")
-    for cost_s in costs_s:
-        _real("costs_s", cost_s, 0.0, math.inf, "numbers of at least 0")
-    # Another seed than the keys' own, or the class would follow the row number that made the key.
-    classes = splitmix64(keys, seed + 0x5EED) % np.uint64(len(costs_s))
-    return np.asarray(costs_s, dtype=np.float64)[classes.astype(np.int64)]
-
-
 # ---------------------------------------------------------------- how bursty?
 
 
@@ -511,7 +410,7 @@ def index_of_dispersion(times: ArrayLike, bin_s: float, duration_s: float | None
     >>> index_of_dispersion(constant(100, 10), 0.1)
     0.0
     """
-    _positive("bin_s", bin_s)
+    positive("bin_s", bin_s)
     times = np.asarray(times, dtype=np.float64)
     end_s = duration_s if duration_s is not None else float(times[-1]) if times.size else 0.0
     bins = math.floor(end_s / bin_s + 1e-9)  # 0.3 / 0.1 is 2.9999999999999996

@@ -38,16 +38,9 @@ from pyspark.sql.types import BinaryType, DoubleType, LongType, StructField, Str
 
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
+from penstock.simulation.keys import costs_of_keys, splitmix64, uniform_keys, zipf_keys
 from penstock.simulation.trace import load_trace
-from penstock.simulation.traffic import (
-    Traffic,
-    costs_of_keys,
-    option_names,
-    splitmix64,
-    traffic_from_options,
-    uniform_keys,
-    zipf_keys,
-)
+from penstock.simulation.traffic import Traffic, option_names, traffic_from_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
