@@ -18,7 +18,7 @@ class Half(ps.Controller):
         return ps.Decision(keep=0.5)
 
 
-def main(seconds: float = 15.0) -> dict[str, float]:
+def main(batches: int = 15) -> dict[str, float]:
     """Return the share of each level that was kept, estimated by the weights."""
     spark = local_session("priorities")
     ps.register_replay(spark)
@@ -33,7 +33,8 @@ def main(seconds: float = 15.0) -> dict[str, float]:
     counts = kept.groupBy("level").agg(F.count("*").alias("kept"), F.sum("w").alias("offered"))
     with shedder:
         shedder.write(counts, "memory", name="levels", output_mode="complete")
-        time.sleep(seconds)
+        while shedder.report().table.num_rows < batches:
+            time.sleep(0.1)
     rows = spark.table("levels").collect()
     return {row["level"]: row["kept"] / row["offered"] for row in rows}
 

@@ -1,0 +1,40 @@
+"""The examples run, and show what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_quickstart(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    report = load("quickstart").main(batches=3)
+    assert report.table.num_rows >= 3
+    assert report.errors == []
+    assert "-- batch 0" in capsys.readouterr().out
+
+
+def test_priorities(session: SparkSession) -> None:
+    share = load("priorities").main(batches=5)
+    assert share["alert"] > share["info"] > share["debug"]
