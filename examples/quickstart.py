@@ -1,6 +1,7 @@
 """The ten lines: a windowed count of a bursty stream, held at two seconds.
 
-The job is light, so a fast machine sheds little or nothing; ``penstock demo`` shows the same under overload. Run it with ``python examples/quickstart.py``; it needs nothing but the package and Java.
+The job is light, so a fast machine sheds little or nothing; ``penstock demo`` shows the same under overload. Run it with
+``python examples/quickstart.py``; it needs nothing but the package and Java.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import time
@@ -415,3 +416,43 @@ def test_a_query_stopped_by_the_user_lets_go_of_its_journal(ticks: Ticks, tmp_pa
     wait_until(shedder._loops[0]._closed.is_set)
     journal_module.Journal(tmp_path / "cp" / "penstock").close()
     shedder.stop()
+
+
+def test_reports_that_come_late_twice_or_never(ticks: Ticks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three reports one is lost, one comes twice, and one comes again after the next; garbage comes too."""
+    from penstock.spark.by_arrival import ArrivalLoop
+
+    deliver, kept_back = ArrivalLoop.report, []
+
+    def unreliable(self: ArrivalLoop, text: str) -> None:
+        number = json.loads(text)["batchId"]
+        if number % 3 == 1:
+            return
+        deliver(self, text)
+        for old in kept_back:
+            deliver(self, old)
+        kept_back[:] = [text]
+        deliver(self, "{")
+
+    monkeypatch.setattr(ArrivalLoop, "report", unreliable)
+    with ps.Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
+        query = shedder.start(gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")))
+        wait_until(lambda: shedder.report().table.num_rows > 8, query)
+        controller = shedder._loops[0].controller
+    assert isinstance(controller, Cycle)
+    seen = [o.batch_id for o in controller.seen]
+    assert seen == sorted(set(seen))
+    ledger = shedder.report().table.to_pylist()
+    assert [row["batch_id"] for row in ledger] == list(range(len(ledger)))
+    assert [row["offered"] for row in ledger] == [1_000] * len(ledger)
+    assert any("could not take in a batch" in line for line in shedder.report().errors)
+
+
+def test_without_arrival_times_there_is_no_delay(ticks: Ticks, tmp_path: Path) -> None:
+    with ps.Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(ticks(), name="in", identity="value")
+        query = shedder.foreach_batch(gated, lambda df, n: df.collect(), checkpoint=tmp_path / "cp")
+        wait_until(lambda: shedder.report().table.num_rows > 3, query)
+    assert shedder.report().table["delay_s"].null_count == shedder.report().table.num_rows
+    assert sum(shedder.report().table["shed"].to_pylist()) > 0

@@ -48,7 +48,7 @@ class ArrivalLoop(ControlLoop):
                     f"gate {gate.name!r} needs arrival=, the column of arrival times, to serve a query with a native sink; "
                     "or use foreach_batch() or write()"
                 )
-        self._reports: queue.Queue[Progress | None] = queue.Queue()
+        self._reports: queue.Queue[str | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name=f"penstock {self.label}", daemon=True)
         self._done_through = -1
         self._sharing: tuple[ArrivalLoop, ...] = (self,)
@@ -91,9 +91,7 @@ class ArrivalLoop(ControlLoop):
 
     def report(self, text: str) -> None:
         """Take one of Spark's reports; called from its listener, so it only puts it down."""
-        progress = Progress.parse(text)
-        if progress is not None:
-            self._reports.put(progress)
+        self._reports.put(text)
 
     def finish(self) -> None:
         """Work off the reports that are there and end the thread: the query has ended."""
@@ -103,12 +101,13 @@ class ArrivalLoop(ControlLoop):
         self.close()
 
     def _run(self) -> None:
-        while (progress := self._reports.get()) is not None:
-            self.guarded("take in a batch", self._take_in, progress)
+        while (text := self._reports.get()) is not None:
+            self.guarded("take in a batch", self._take_in, text)
 
-    def _take_in(self, progress: Progress) -> None:
-        if progress.batch_id <= self._done_through:
-            return  # told twice
+    def _take_in(self, text: str) -> None:
+        progress = Progress.parse(text)
+        if progress is None or progress.batch_id <= self._done_through:
+            return  # no batch, or one that was told of before
         for missed in range(self._done_through + 1, progress.batch_id):
             self._recover(missed)
         self._done_through = progress.batch_id

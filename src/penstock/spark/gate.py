@@ -46,14 +46,15 @@ class MeterReading:
 class GateMeters:
     """The counters of one gate. Arrival times are summed in coarse ticks since ``base_s``, to stay far from overflow."""
 
-    base_s: float
+    base_s: float | None
+    """``None`` where the gate knows no arrival times."""
     arrivals: RowMeter
     null_arrivals: RowMeter
     older: RowMeter
     by_class: tuple[RowMeter, ...]
 
     @classmethod
-    def of(cls, spark: SparkSession, classes: int, base_s: float) -> GateMeters:
+    def of(cls, spark: SparkSession, classes: int, base_s: float | None) -> GateMeters:
         """Make the counters; one a class where there are several."""
         by_class = tuple(RowMeter(spark) for _ in range(classes)) if classes > 1 else ()
         return cls(base_s, RowMeter(spark), RowMeter(spark), RowMeter(spark), by_class)
@@ -61,9 +62,10 @@ class GateMeters:
     def take(self) -> MeterReading:
         """Read and reset."""
         kept, ticks = self.arrivals.take()
+        timed = kept and self.base_s is not None
         return MeterReading(
             kept=kept,
-            mean_arrival_s=self.base_s + (ticks / kept + 0.5) * (1 << _TICK_SHIFT) / 1e6 if kept else None,
+            mean_arrival_s=(self.base_s or 0.0) + (ticks / kept + 0.5) * (1 << _TICK_SHIFT) / 1e6 if timed else None,
             offered_by_class=tuple(meter.take()[0] for meter in self.by_class) or None,
             null_arrivals=self.null_arrivals.take()[0],
             older_than_ring=self.older.take()[0],
@@ -152,7 +154,7 @@ class Gate:
             offered_tag=tag,
             kept_tag=tag + 1,
             cell=cell,
-            meters=GateMeters.of(spark, count, base_s),
+            meters=GateMeters.of(spark, count, None if arrival is None else base_s),
             ring=SlotRing(count),
             other_weight_given=weights is not None and None in weights,
             offered_by_class=np.zeros(count),
@@ -203,7 +205,7 @@ class Gate:
         """Count what passed and when it arrived."""
         if self.arrival is None:
             return self.meters.arrivals.counting(_long(0))
-        since_base = F.unix_micros(_quoted(self.arrival)) - F.lit(int(self.meters.base_s * 1e6))
+        since_base = F.unix_micros(_quoted(self.arrival)) - F.lit(int((self.meters.base_s or 0.0) * 1e6))
         counted = self.meters.arrivals.counting(F.shiftright(since_base, _TICK_SHIFT))
         # Set by batch, every slot lies before the oldest, and that says nothing about the row.
         by_batch = self.cell.oldest() > _long(_NO_SLOT)

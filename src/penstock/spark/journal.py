@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,16 @@ class JournalState:
     damage: list[str] = field(default_factory=list)
     """Files that could not be read, each in one line."""
     next_number: int = 0
+
+    def copy(self) -> JournalState:
+        """Return the state as it is now, whatever is written later."""
+        return replace(
+            self,
+            decisions=list(self.decisions),
+            batches=dict(self.batches),
+            totals=dict(self.totals),
+            errors=list(self.errors),
+        )
 
     def decision_for(self, batch_id: int) -> DecisionRecord | None:
         """Return the decision journaled for a batch; the last one, if it was made twice."""

@@ -21,6 +21,8 @@ __all__ = ["ControlLoop"]
 
 log = logging.getLogger("penstock")
 
+_MOST_NOTES = 100
+
 
 class ControlLoop:
     """One query under control. Nothing that goes wrong here stops the job: the last table stays, and the error is kept."""
@@ -34,7 +36,6 @@ class ControlLoop:
         self.delay_target_s = delay_target_s
         self.label = label
         self.query: StreamingQuery | None = None
-        self.errors: list[str] = []
         self.keep = 1.0
         self._journal: Journal | None = None
         self._seen: set[str] = set()
@@ -89,11 +90,10 @@ class ControlLoop:
             return None
 
     def note(self, message: str) -> None:
-        """Remember an error for the report and log it, once."""
-        if message in self._seen:
+        """Remember an error for the report and log it, once; one that reads differently every time, not for ever."""
+        if message in self._seen or len(self._seen) >= _MOST_NOTES:
             return
         self._seen.add(message)
-        self.errors.append(message)
         log.warning(message)
         if self._journal is not None:
             try:

@@ -84,10 +84,7 @@ class PlanCounter:
     def read(self, plan: Any) -> dict[str, GateCount]:
         """Return offered and kept rows of each gate; zero where a gate is not in the plan, as in a batch without data."""
         rows = {tag: sum(_rows(node) for node in nodes) for tag, nodes in self._find(plan).items()}
-        return {
-            gate.name: GateCount(rows.get(gate.offered_tag, 0), min(rows.get(gate.kept_tag, 0), rows.get(gate.offered_tag, 0)))
-            for gate in self._gates
-        }
+        return _gate_counts(self._gates, rows)
 
     def reset(self, plan: Any) -> None:
         """Set the counts of a plan back to zero."""
@@ -113,6 +110,11 @@ class PlanCounter:
                         found[tag].append(node)
                         self._paths[tag].append(path)
         return found
+
+
+def _gate_counts(gates: Sequence[Gate], rows: dict[int, int]) -> dict[str, GateCount]:
+    """Turn rows by tag into counts by gate; a gate that is in no plan had no rows."""
+    return {gate.name: GateCount(rows.get(gate.offered_tag, 0), rows.get(gate.kept_tag, 0)) for gate in gates}
 
 
 def _rows(node: Any) -> int:
@@ -164,7 +166,7 @@ def counts_from_store(
     for execution in executions:
         for tag, count in _execution_rows(store, execution.executionId(), gates).items():
             rows[tag] = max(rows.get(tag, 0), count)
-    return {gate.name: GateCount(rows.get(gate.offered_tag, 0), rows.get(gate.kept_tag, 0)) for gate in gates}
+    return _gate_counts(gates, rows)
 
 
 def _executions(store: Any, run_id: str, batch_id: int) -> list[Any]:

@@ -291,7 +291,7 @@ class Shedder:
     def report(self) -> Report:
         """Return the ledger of all queries: print it, or take ``report().table``, an Arrow table."""
         opened = [loop for loop in self._loops if loop.has_journal]
-        return Report([QueryLedger(loop.label, loop.how, self.delay_target_s, loop.journal.state) for loop in opened])
+        return Report([QueryLedger(loop.label, loop.how, self.delay_target_s, loop.journal.state.copy()) for loop in opened])
 
     def stop(self) -> None:
         """Stop all queries, each after the batch it is in, and close their journals."""
