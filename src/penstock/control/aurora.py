@@ -20,12 +20,17 @@ class Aurora(Controller):
     one row causes on its way through the query, equation 2) and the capacity is the headroom, ``Lc = H`` seconds of work a
     second. What stays is ``keep = min(1, Lc / L)`` (paper 001, figure 1).
 
-    The coefficient is given (``cost_s``) or learnt from the batches. The papers leave the headroom to the operator. On an
-    engine with a fixed overhead ``o`` a batch, the batch time settles at ``o / (1 - H)`` and the worst delay at twice that, so
-    without a given headroom it is the one that puts the worst delay at the target: ``H = 1 - 2 o / D``.
+    The coefficient is given (``cost_s``) or learnt from the batches, and the papers leave the headroom to the operator. Without
+    a given one this is Aurora for micro-batches. An engine with a fixed overhead ``o`` a batch settles at batches of
+    ``o / (1 - H)`` seconds, and a row waits for two of them at worst, so the headroom is the one that puts that at the target,
+    ``H = 1 - 2 o / D``, and no batch is allowed more than fits half the target, however long its rows were gathered.
 
-    Where it fails: it never looks at the delay. A wrong cost or headroom is never corrected, and a backlog that is there
-    is not worked off faster because it is there.
+    A learnt coefficient may be far too high at first: in a small batch nearly all of the time is overhead, and nothing tells
+    it from the cost of its rows. But whatever the two are, r times the rows take at most r times as long. So at least
+    ``kept * (D / 2) / period`` rows of the next batch stay, which are known to take no more than half the target.
+
+    Where it fails: it never looks at the delay. A wrong cost or headroom is never corrected and, with a given headroom, a
+    backlog that is there is not worked off faster because it is there.
 
     >>> aurora = Aurora(delay_target_s=2.0, cost_s=0.004, headroom=0.97)
     >>> from penstock.control.base import GateCount
@@ -56,32 +61,50 @@ class Aurora(Controller):
         """The share of each second that goes to rows."""
         if self._given_headroom is not None:
             return self._given_headroom
-        return max(_LEAST_HEADROOM, 1.0 - 2.0 * self._model.overhead_s / self.delay_target_s)
+        overhead_s = self._model.overhead_s
+        if overhead_s is None:
+            return _UNKNOWN_HEADROOM
+        return min(_MOST_HEADROOM, max(_LEAST_HEADROOM, 1.0 - 2.0 * overhead_s / self.delay_target_s))
 
     def update(self, observation: Observation) -> Decision:
         """Compare the incoming load with the capacity."""
-        rate = self._rate(observation)
+        incoming = self._incoming(observation)
         self._last_start_s = observation.start_s
         self._batches += 1
         if self._batches > _WARM_UP_BATCHES or self._given_cost_s is not None:
             self._model.update(observation.kept, observation.period_s)
         cost_s = self.cost_s
-        if cost_s is None or rate is None:
+        if cost_s is None or incoming is None:
             return Decision(keep=None)
-        load = rate * cost_s
-        return Decision(keep=1.0 if load <= self.headroom else self.headroom / load)
+        rows, gathered_s = incoming
+        load = cost_s * rows / gathered_s
+        if load <= self.headroom:
+            return Decision(keep=1.0)
+        if self._given_headroom is not None:
+            return Decision(keep=self.headroom / load)
+        period_s = min(gathered_s, self.delay_target_s / 2.0)
+        allowed_rows = max(self.headroom * period_s / cost_s, self._safe_rows(observation))
+        return Decision(keep=min(1.0, allowed_rows / rows))
 
-    def _rate(self, observation: Observation) -> float | None:
-        """Rows a second: of the batch to come where its size is known, else of the batch that was."""
+    def _safe_rows(self, observation: Observation) -> float:
+        """The rows that take half the target at most, by what the last batch took."""
+        if observation.period_s <= 0.0:
+            return 0.0
+        return observation.kept * (self.delay_target_s / 2.0) / observation.period_s
+
+    def _incoming(self, observation: Observation) -> tuple[int, float] | None:
+        """Rows, and the seconds in which they came: of the batch to come where its size is known, else of the one that was."""
         if observation.upcoming_rows is not None:
             # They arrived since the observed batch began.
+            rows = observation.upcoming_rows
             taken_s = observation.taken_s if observation.taken_s is not None else observation.end_s
             gathered_s = max(taken_s - observation.start_s, observation.period_s)
-            return observation.upcoming_rows / gathered_s if gathered_s > 0 else None
-        # The rows of a batch arrived between the start of the one before and its own.
-        gathered_s = observation.start_s - self._last_start_s if self._last_start_s is not None else 0.0
-        gathered_s = gathered_s if gathered_s > 0 else observation.period_s
-        return observation.offered / gathered_s if gathered_s > 0 else None
+        else:
+            # The rows of a batch arrived between the start of the one before and its own.
+            rows = observation.offered
+            gathered_s = observation.start_s - self._last_start_s if self._last_start_s is not None else 0.0
+            gathered_s = gathered_s if gathered_s > 0 else observation.period_s
+        return (rows, gathered_s) if gathered_s > 0 else None
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
@@ -95,7 +118,10 @@ class Aurora(Controller):
         return self
 
 
-# The first batches of an engine pay for code generation and warm-up, not for rows.
-_WARM_UP_BATCHES = 2
+# The first batch of an engine pays for code generation and warm-up, not for rows.
+_WARM_UP_BATCHES = 1
 # With an overhead above half the target no headroom reaches it: go on with best effort.
 _LEAST_HEADROOM = 0.1
+# At 1 the batch time would stay wherever it is: every batch must be allowed a little less than the one before took.
+_MOST_HEADROOM = 0.95
+_UNKNOWN_HEADROOM = 0.75

@@ -15,9 +15,9 @@ class BatchCost:
     """Least squares of batch time on rows kept, ``period = overhead + cost * kept``, older batches counting less.
 
     Under good control every batch keeps the same number of rows, and then overhead and cost can't be told apart: the
-    slope is free. So the line is drawn through the weighted mean with the last slope that the data did support, and until
-    there is one all of the time is put down to the rows. That errs towards shedding, which changes the number of rows, and
-    that separates the two.
+    slope is free. So the line is drawn through the weighted mean with the last slope that the data did support. Until there is
+    one, all of the time is put down to the rows and the overhead is unknown. That errs towards shedding, which changes
+    the number of rows, and that separates the two.
 
     >>> model = BatchCost()
     >>> for kept in (100, 400, 200, 300):
@@ -61,9 +61,9 @@ class BatchCost:
         return self._slope if self._slope is not None else self._mean_s / self._mean_rows
 
     @property
-    def overhead_s(self) -> float:
-        """Seconds a batch takes whatever it holds."""
-        return max(0.0, self._mean_s - (self.cost_s or 0.0) * self._mean_rows)
+    def overhead_s(self) -> float | None:
+        """Seconds a batch takes whatever it holds; ``None`` while it can't be told from the cost of its rows."""
+        return None if self._slope is None else max(0.0, self._mean_s - self._slope * self._mean_rows)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
