@@ -6,6 +6,7 @@ and every row of it is committed.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -48,7 +49,8 @@ def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
             counted = windows.agg(F.collect_list("seq").alias("seqs"))
             writer = counted.writeStream.format("parquet").option("path", str(directory / "sink"))
             query = shedder.start(writer.option("checkpointLocation", checkpoint))
-        while query.isActive and not Path(stop_file).exists():
+        parent = os.getppid()
+        while query.isActive and not Path(stop_file).exists() and os.getppid() == parent:
             time.sleep(0.05)
         if query.exception() is not None:
             raise SystemExit(str(query.exception()))

@@ -1,1 +1,63 @@
-"""."""
+"""The command line: ``penstock demo``, ``bench``, ``watch``. One file a command; Spark is loaded when a command needs it."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version as version_of
+from typing import NoReturn
+
+import typer
+
+from penstock.cli.bench import bench
+from penstock.cli.demo import demo
+from penstock.cli.watch import watch
+from penstock.errors import PenstockError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="penstock",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.command()(bench)
+app.command()(watch)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"penstock {version_of('penstock')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),  # noqa: ARG001 - its callback acts
+) -> None:
+    """Load shedding for Spark Structured Streaming: hold a job at its delay target and say exactly what was dropped."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit: 0, 1 if a bar does not hold, 2 for what the caller can put right, said in one line."""
+    try:
+        code = app(args=arguments, standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except PenstockError as error:
+        _fail(str(error))
+    except Exception as error:
+        # Usage errors: the class is click's or typer's own, by version, and this is what they share.
+        if not hasattr(error, "format_message"):
+            raise
+        _fail(error.format_message())
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"penstock: {' '.join(message.split())}", err=True)
+    sys.exit(2)

@@ -1,1 +1,47 @@
-"""."""
+"""What Penstock claims, measured. An experiment is one file with a ``run`` here and one line below."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, cast
+
+from penstock.errors import PenstockError
+from penstock.experiments.report import Result
+
+__all__ = ["EXPERIMENTS", "Experiment", "Say", "experiment_named"]
+
+EXPERIMENTS = {
+    "gate": "what the gate costs a row, beside rand() and beside a drop in Python",
+    "overhead": "what gate, journal and monitor cost a micro-batch that sheds nothing",
+    "table": "how long it takes to swap a table of 10,000 entries",
+    "replay": "how many rows a second the replay source plays on one core",
+}
+
+Say = Callable[[str], None]
+"""Where an experiment tells what it is doing."""
+
+
+class Experiment(Protocol):
+    """What a file of an experiment offers; a function ``plot(result, path)`` may come with it."""
+
+    def run(self, *, quick: bool, say: Say) -> Result:
+        """Measure and return what came out."""
+
+
+def experiment_named(name: str) -> Experiment:
+    """Return an experiment; it is loaded only now, because most need Spark.
+
+    >>> experiment_named("gait")
+    Traceback (most recent call last):
+    penstock.errors.PenstockError: there is no experiment 'gait'; there are gate, overhead, table, replay
+    """
+    if name not in EXPERIMENTS:
+        raise PenstockError(f"there is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
+    return cast("Experiment", importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))
+
+
+def plot_of(name: str) -> Callable[[Result, Path], None] | None:
+    """Return the function that draws an experiment, if it has one."""
+    return cast("Callable[[Result, Path], None] | None", getattr(experiment_named(name), "plot", None))

@@ -96,7 +96,8 @@ class PlanCounter:
         """The filters of the gates: where they stood in the last plan, if they still do."""
         tags = [tag for gate in self._gates for tag in (gate.offered_tag, gate.kept_tag)]
         try:
-            found = {tag: [_descend(plan, path) for path in self._paths[tag]] for tag in tags}
+            seen: dict[tuple[int, ...], Any] = {(): plan}
+            found = {tag: [_descend(seen, path) for path in self._paths[tag]] for tag in tags}
             if all(_is_tagged(node, tag) for tag, nodes in found.items() for node in nodes):
                 return found
         except (KeyError, IndexError):
@@ -142,10 +143,11 @@ def _walk(node: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], A
         yield from _walk(child, (*path, place))
 
 
-def _descend(node: Any, path: tuple[int, ...]) -> Any:
-    for place in path:
-        node = _children(node)[place]
-    return node
+def _descend(seen: dict[tuple[int, ...], Any], path: tuple[int, ...]) -> Any:
+    """The node at a path. Every step is several calls to the JVM, and the filters of a gate share their path: remember it."""
+    if path not in seen:
+        seen[path] = _children(_descend(seen, path[:-1]))[path[-1]]
+    return seen[path]
 
 
 def counts_from_store(
@@ -172,9 +174,17 @@ def counts_from_store(
 def _executions(store: Any, run_id: str, batch_id: int) -> list[Any]:
     count = store.executionsCount()
     recent = store.executionsList(max(0, count - _RECENT_EXECUTIONS), _RECENT_EXECUTIONS)
-    wanted = f"runId = {run_id}\nbatch = {batch_id}"
-    found = (recent.apply(i) for i in range(recent.size()))
-    return [execution for execution in found if execution.description().endswith(wanted)]
+    wanted, before = (f"runId = {run_id}\nbatch = {number}" for number in (batch_id, batch_id - 1))
+    found = []
+    # Newest first, up to the batch before: each look is a call to the JVM, and the batch is among the last few.
+    for place in range(recent.size() - 1, -1, -1):
+        execution = recent.apply(place)
+        description = execution.description()
+        if description.endswith(before):
+            break
+        if description.endswith(wanted):
+            found.append(execution)
+    return found
 
 
 def _execution_rows(store: Any, execution_id: int, gates: Sequence[Gate]) -> dict[int, int]:

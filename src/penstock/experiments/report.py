@@ -1,0 +1,142 @@
+"""What an experiment found: its rows, the claims it checks and the bars it must clear."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from penstock.errors import PenstockError
+
+__all__ = ["Bar", "Claim", "Result", "Row"]
+
+Row = Mapping[str, str | float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A number of ours and the limit it must keep."""
+
+    what: str
+    value: float
+    limit: float
+    holds: bool
+
+    @classmethod
+    def at_most(cls, what: str, value: float, limit: float) -> Bar:
+        """Return a bar that holds up to the limit.
+
+        >>> Bar.at_most("ms", 5.0, 20.0).holds
+        True
+        """
+        return cls(what, value, limit, value <= limit)
+
+    @classmethod
+    def at_least(cls, what: str, value: float, limit: float) -> Bar:
+        """Return a bar that holds from the limit on.
+
+        >>> Bar.at_least("rows/s", 5.0, 20.0).holds
+        False
+        """
+        return cls(what, value, limit, value >= limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a paper, or the design, says, and what came out here. ``holds`` is ``None`` where there is nothing to decide."""
+
+    what: str
+    paper: str
+    ours: str
+    holds: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one run of an experiment found."""
+
+    name: str
+    rows: Sequence[Row]
+    bars: Sequence[Bar] = ()
+    claims: Sequence[Claim] = ()
+
+    def __post_init__(self) -> None:
+        if not self.rows:
+            raise PenstockError(f"experiment {self.name!r} measured nothing: a result needs at least one row")
+
+    @property
+    def holds(self) -> bool:
+        """Whether every bar holds."""
+        return all(bar.holds for bar in self.bars)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "name": self.name,
+            "rows": [dict(row) for row in self.rows],
+            "claims": [asdict(claim) for claim in self.claims],
+            "bars": [asdict(bar) for bar in self.bars],
+        }
+
+    def to_json(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def __rich__(self) -> RenderableType:
+        parts: list[RenderableType] = [_rows(self.name, self.rows)]
+        if self.claims:
+            parts.append(_claims(self.claims))
+        if self.bars:
+            parts.append(_bars(self.bars))
+        return Group(*parts)
+
+
+def _rows(name: str, rows: Sequence[Row]) -> Table:
+    table = Table(title=name, title_justify="left")
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    for column in columns:
+        values = [row.get(column) for row in rows]
+        table.add_column(column, justify="left" if any(isinstance(value, str) for value in values) else "right")
+    for row in rows:
+        table.add_row(*(_show(row.get(column)) for column in columns))
+    return table
+
+
+def _claims(claims: Sequence[Claim]) -> Table:
+    table = Table(title="claims", title_justify="left")
+    for column in ("what", "paper", "ours", "holds"):
+        table.add_column(column)
+    for claim in claims:
+        table.add_row(claim.what, claim.paper, claim.ours, _verdict(claim.holds))
+    return table
+
+
+def _bars(bars: Sequence[Bar]) -> Table:
+    table = Table(title="bars", title_justify="left")
+    for column in ("what", "value", "limit", "holds"):
+        table.add_column(column, justify="right" if column in ("value", "limit") else "left")
+    for bar in bars:
+        table.add_row(bar.what, _show(bar.value), _show(bar.limit), _verdict(bar.holds))
+    return table
+
+
+def _show(value: str | float | None) -> str:
+    """Show a number with as many digits as say something."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def _verdict(holds: bool | None) -> Text:
+    if holds is None:
+        return Text("-")
+    return Text("yes", style="green") if holds else Text("NO", style="bold red")
