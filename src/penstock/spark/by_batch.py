@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.control.base import GateCount, Observation
 from penstock.errors import PenstockError
+from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.journal import BatchRecord
 from penstock.spark.loop import ControlLoop
 from penstock.spark.monitor import PlanCounter, Progress
@@ -44,6 +45,7 @@ class BatchLoop(ControlLoop):
         self._between.set()
         self._stream: Any = None
         self._counter = PlanCounter(self.gates)
+        self._offsets: tuple[int, list[str | None]] = (-2, [])  # of the last batch: the end of one is the start of the next
         self._last: BatchRecord | None = None
         self._jobs_seen = 0
         self._proven_jobs = 1
@@ -88,6 +90,8 @@ class BatchLoop(ControlLoop):
                 self._stream = query._jsq.streamingQuery()
         if self._stream is None:
             raise PenstockError(f"query {self.label!r} runs without being known to Spark's query manager")
+        self._run_id = str(self._stream.runId().toString())
+        self._checkpoint = Checkpoint(str(self._stream.resolvedCheckpointRoot()))
         if self._journal is None:  # no checkpoint was named: Spark made one
             self.open_journal(f"{self._stream.resolvedCheckpointRoot()}/penstock", query_id, fresh=True)
         else:
@@ -140,20 +144,15 @@ class BatchLoop(ControlLoop):
 
     def _upcoming_rows(self, batch_id: int) -> int | None:
         """The size of a batch from the offset log; ``None`` where a source's offsets don't count rows."""
-        end = self._offsets(batch_id)
-        start = self._offsets(batch_id - 1) if batch_id > 0 else [None] * len(end or [])
-        if end is None or start is None or len(start) != len(end):
+        end = self._checkpoint.offsets(batch_id)
+        known, start = self._offsets
+        if known != batch_id - 1:
+            start = self._checkpoint.offsets(batch_id - 1) if batch_id > 0 else [None] * len(end)
+        self._offsets = batch_id, end
+        if len(start) != len(end):
             return None
         rows = [rows_between(before, after) for before, after in zip(start, end, strict=True)]
         return sum(count for count in rows if count is not None) if None not in rows else None
-
-    def _offsets(self, batch_id: int) -> list[str | None] | None:
-        logged = self._stream.offsetLog().get(batch_id)
-        if not logged.isDefined():
-            return None
-        offsets = logged.get().offsets()
-        found = [offsets.apply(i) for i in range(offsets.size())]
-        return [offset.get().json() if offset.isDefined() else None for offset in found]
 
     def _settle(self, df: DataFrame, batch_id: int) -> None:
         """Count the batch and journal it, before Spark commits it."""
@@ -187,7 +186,7 @@ class BatchLoop(ControlLoop):
 
     def _jobs(self, df: DataFrame) -> int:
         """Spark jobs that the batch has started: they run under the query's run id."""
-        tracker = df.sparkSession.sparkContext.statusTracker()
-        started = len(tracker.getJobIdsForGroup(str(self._stream.runId().toString())))
+        tracker = df.sparkSession.sparkContext._jsc.sc().statusTracker()
+        started = len(tracker.getJobIdsForGroup(self._run_id))
         jobs, self._jobs_seen = started - self._jobs_seen, started
         return jobs

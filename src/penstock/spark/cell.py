@@ -85,7 +85,7 @@ class RowMeter:
     def __init__(self, spark: SparkSession) -> None:
         self._jvm = _jvm(spark)
         self._accumulator = spark._jsc.sc().longAccumulator()
-        self._seen = (0, 0)
+        self._counted = self._summed = 0
 
     def counting(self, value: Column) -> Column:
         """Return a condition that is always true and adds ``value``, a long and never null, for each row that reaches it."""
@@ -99,12 +99,17 @@ class RowMeter:
         is_zero = objects.Invoke(added, "isZero", boolean, nothing, nothing, False, False, True)
         return ~_column(self._jvm, is_zero)
 
-    def take(self) -> tuple[int, int]:
-        """Return count and sum since the last call."""
-        now = (int(self._accumulator.count()), int(self._accumulator.sum()))
-        count, total = now[0] - self._seen[0], now[1] - self._seen[1]
-        self._seen = now
-        return count, total
+    def take(self) -> int:
+        """Return the count since the last call."""
+        now = int(self._accumulator.count())
+        count, self._counted = now - self._counted, now
+        return count
+
+    def take_sum(self) -> int:
+        """Return the sum since the last call."""
+        now = int(self._accumulator.sum())
+        total, self._summed = now - self._summed, now
+        return total
 
 
 def seeded_hash(spark: SparkSession, seed: int, columns: Sequence[Column]) -> Column:

@@ -61,14 +61,14 @@ class GateMeters:
 
     def take(self) -> MeterReading:
         """Read and reset."""
-        kept, ticks = self.arrivals.take()
+        kept, ticks = self.arrivals.take(), self.arrivals.take_sum()
         timed = kept and self.base_s is not None
         return MeterReading(
             kept=kept,
             mean_arrival_s=(self.base_s or 0.0) + (ticks / kept + 0.5) * (1 << _TICK_SHIFT) / 1e6 if timed else None,
-            offered_by_class=tuple(meter.take()[0] for meter in self.by_class) or None,
-            null_arrivals=self.null_arrivals.take()[0],
-            older_than_ring=self.older.take()[0],
+            offered_by_class=tuple(meter.take() for meter in self.by_class) or None,
+            null_arrivals=self.null_arrivals.take(),
+            older_than_ring=self.older.take(),
         )
 
 

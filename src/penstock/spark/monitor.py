@@ -75,11 +75,14 @@ def _as_text(offset: Any) -> str | None:
 
 
 class PlanCounter:
-    """Counts at the gates of one query, read from the plan of the batch that has just run."""
+    """Counts at the gates of one query, read from the plan of the batch that has just run.
+
+    Every look at a plan is a call to the JVM, so it is remembered where the filters stood, and checked that they still do.
+    """
 
     def __init__(self, gates: Sequence[Gate]) -> None:
         self._gates = gates
-        self._paths: dict[int, list[tuple[int, ...]]] = {}
+        self._places: dict[int, list[int]] = {}
 
     def read(self, plan: Any) -> dict[str, GateCount]:
         """Return offered and kept rows of each gate; zero where a gate is not in the plan, as in a batch without data."""
@@ -93,23 +96,24 @@ class PlanCounter:
                 node.metrics().apply("numOutputRows").reset()
 
     def _find(self, plan: Any) -> dict[int, list[Any]]:
-        """The filters of the gates: where they stood in the last plan, if they still do."""
-        tags = [tag for gate in self._gates for tag in (gate.offered_tag, gate.kept_tag)]
-        try:
-            seen: dict[tuple[int, ...], Any] = {(): plan}
-            found = {tag: [_descend(seen, path) for path in self._paths[tag]] for tag in tags}
+        if self._places:
+            found = {tag: [plan.apply(place) for place in places] for tag, places in self._places.items()}
             if all(_is_tagged(node, tag) for tag, nodes in found.items() for node in nodes):
                 return found
-        except (KeyError, IndexError):
-            pass
-        found, self._paths = {tag: [] for tag in tags}, {tag: [] for tag in tags}
-        for path, node in _walk(plan, ()):
-            if node.nodeName() == "Filter":
+        tags = [tag for gate in self._gates for tag in (gate.offered_tag, gate.kept_tag)]
+        found, self._places = {tag: [] for tag in tags}, {}
+        places: dict[int, list[int]] = {tag: [] for tag in tags}
+        numbered = True
+        for place, node in enumerate(_walk(plan)):
+            name = node.nodeName()
+            numbered = numbered and name != "AdaptiveSparkPlan"  # Spark numbers the nodes outside of it only
+            if name == "Filter":
                 condition = node.condition().toString()
-                for tag in tags:
-                    if f"-{tag})" in condition:
-                        found[tag].append(node)
-                        self._paths[tag].append(path)
+                for tag in (tag for tag in tags if f"-{tag})" in condition):
+                    found[tag].append(node)
+                    places[tag].append(place)
+        if numbered and all(places.values()):
+            self._places = places
         return found
 
 
@@ -123,31 +127,21 @@ def _rows(node: Any) -> int:
 
 
 def _is_tagged(node: Any, tag: int) -> bool:
-    return node.nodeName() == "Filter" and f"-{tag})" in node.condition().toString()
+    return node is not None and node.nodeName() == "Filter" and f"-{tag})" in node.condition().toString()
 
 
-def _children(node: Any) -> list[Any]:
-    """The children of a physical plan's node, through the wrappers of adaptive execution."""
+def _walk(node: Any) -> Iterator[Any]:
+    """The nodes of a physical plan in Spark's own order, and through the wrappers of adaptive execution."""
+    yield node
     name = node.nodeName()
     if name == "AdaptiveSparkPlan":
-        return [node.executedPlan()]
-    if name.endswith("QueryStage"):
-        return [node.plan()]
-    children = node.children()
-    return [children.apply(i) for i in range(children.size())]
-
-
-def _walk(node: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Any]]:
-    yield path, node
-    for place, child in enumerate(_children(node)):
-        yield from _walk(child, (*path, place))
-
-
-def _descend(seen: dict[tuple[int, ...], Any], path: tuple[int, ...]) -> Any:
-    """The node at a path. Every step is several calls to the JVM, and the filters of a gate share their path: remember it."""
-    if path not in seen:
-        seen[path] = _children(_descend(seen, path[:-1]))[path[-1]]
-    return seen[path]
+        yield from _walk(node.executedPlan())
+    elif name.endswith("QueryStage"):
+        yield from _walk(node.plan())
+    else:
+        children = node.children()
+        for i in range(children.size()):
+            yield from _walk(children.apply(i))
 
 
 def counts_from_store(

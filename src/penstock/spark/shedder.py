@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control import Controller, GateCount, controller_named
@@ -23,6 +22,7 @@ from penstock.spark.by_arrival import ArrivalLoop
 from penstock.spark.by_batch import BatchFunction, BatchLoop
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.gate import Gate
+from penstock.spark.listener import ReportListener
 from penstock.spark.loop import ControlLoop
 from penstock.spark.recount import recount
 from penstock.spark.report import QueryLedger, Report
@@ -30,7 +30,6 @@ from penstock.spark.writers import batch_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
-    from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Shedder"]
@@ -67,7 +66,7 @@ class Shedder:
         self._journal = None if journal is None else str(journal)
         self._gates: dict[str, Gate] = {}
         self._loops: list[ControlLoop] = []
-        self._listener: _Listener | None = None
+        self._listener: ReportListener | None = None
         self._made_s = time.time()
 
     # -- gates ---------------------------------------------------------------------------------------------------------
@@ -283,8 +282,25 @@ class Shedder:
 
     def _listen(self, spark: SparkSession) -> None:
         if self._listener is None:
-            self._listener = _Listener(self._loops)
+            self._listener = ReportListener(self._on_report, self._on_end, self._has_native)
             spark.streams.addListener(self._listener)
+
+    def _has_native(self) -> bool:
+        return any(isinstance(loop, ArrivalLoop) for loop in self._loops)
+
+    def _on_report(self, run_id: str, text: str) -> None:
+        for loop in self._of_run(run_id):
+            if isinstance(loop, ArrivalLoop):
+                loop.report(text)
+
+    def _on_end(self, run_id: str) -> None:
+        """Close the journal of a query that has ended, whoever ended it."""
+        for loop in self._of_run(run_id):
+            loop.ended.set()
+            _finish(loop)
+
+    def _of_run(self, run_id: str) -> list[ControlLoop]:
+        return [loop for loop in self._loops if loop.query is not None and str(loop.query.runId) == run_id]
 
     # -- report and end ------------------------------------------------------------------------------------------------
 
@@ -316,34 +332,6 @@ class Shedder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
-
-
-class _Listener(StreamingQueryListener):
-    """Hands Spark's reports to the loops; nothing here may raise or take long."""
-
-    def __init__(self, loops: list[ControlLoop]) -> None:
-        self._loops = loops
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Do nothing: the loop was tied to the query when it was started."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Pass a batch's report on."""
-        for loop in self._of(event.progress.runId):
-            if isinstance(loop, ArrivalLoop):
-                loop.report(event.progress.json)
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Do nothing: an idle query needs no decision."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Close the journal of a query that has ended by itself."""
-        for loop in self._of(event.runId):
-            loop.ended.set()
-            _finish(loop)
-
-    def _of(self, run_id: object) -> list[ControlLoop]:
-        return [loop for loop in self._loops if loop.query is not None and str(loop.query.runId) == str(run_id)]
 
 
 def _finish(loop: ControlLoop) -> None:
