@@ -38,6 +38,7 @@ def observations(draw: st.DrawFn) -> Observation:
         backlog_rows={"source0": draw(st.integers(0, 10**9))},
         upcoming_rows=draw(st.none() | st.integers(0, 10**9)),
         taken_s=draw(st.none() | numbers),
+        cold=draw(st.booleans()),
     )
 
 

@@ -30,6 +30,7 @@ def run(
                 start_s + period_s,
                 gates={"in": GateCount(offered, kept)},
                 upcoming_rows=arrived if seen else None,
+                cold=number == 0,
             )
         )
         keep = keep if decision.keep is None else decision.keep

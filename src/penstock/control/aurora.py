@@ -49,7 +49,6 @@ class Aurora(Controller):
         self._given_headroom = headroom
         self._model = BatchCost()
         self._last_start_s: float | None = None
-        self._batches = 0
 
     @property
     def cost_s(self) -> float | None:
@@ -70,8 +69,7 @@ class Aurora(Controller):
         """Compare the incoming load with the capacity."""
         incoming = self._incoming(observation)
         self._last_start_s = observation.start_s
-        self._batches += 1
-        if self._batches > _WARM_UP_BATCHES or self._given_cost_s is not None:
+        if not observation.cold:
             self._model.update(observation.kept, observation.period_s)
         cost_s = self.cost_s
         if cost_s is None or incoming is None:
@@ -108,18 +106,15 @@ class Aurora(Controller):
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
-        return {"model": self._model.snapshot(), "last_start_s": self._last_start_s, "batches": self._batches}
+        return {"model": self._model.snapshot(), "last_start_s": self._last_start_s}
 
     def restore(self, state: Mapping[str, Any]) -> Self:
         """Take the state of a snapshot and return the controller."""
         self._model.restore(state["model"])
         self._last_start_s = state["last_start_s"]
-        self._batches = state["batches"]
         return self
 
 
-# The first batch of an engine pays for code generation and warm-up, not for rows.
-_WARM_UP_BATCHES = 1
 # With an overhead above half the target no headroom reaches it: go on with best effort.
 _LEAST_HEADROOM = 0.1
 # At 1 the batch time would stay wherever it is: every batch must be allowed a little less than the one before took.

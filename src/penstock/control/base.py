@@ -52,6 +52,8 @@ class Observation:
     backlog_rows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Rows waiting behind the batch, by source, where the source tells."""
     upcoming_rows: int | None = None
+    cold: bool = False
+    """The first batch of a run: it pays for code generation and warm-up, and says little about the cost of rows."""
     taken_s: float | None = None
     """When the observation was taken, where that is later than the end: at the start of the upcoming batch."""
 

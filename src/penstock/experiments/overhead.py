@@ -126,7 +126,8 @@ def _to_noop(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001 - foreach
 def _times(query: StreamingQuery, shedder: Shedder | None = None) -> list[float]:
     """Wait for the batches, stop the query and return their milliseconds."""
     try:
-        while len(query.recentProgress) < _BATCHES:
+        # Not query.recentProgress: it turns every report so far into Python objects, thousands of calls a look.
+        while (last := query._jsq.lastProgress()) is None or last.batchId() < _BATCHES - 1:
             if (failure := query.exception()) is not None:
                 raise failure
             time.sleep(0.1)

@@ -15,7 +15,7 @@ from penstock.drop.tables import slot_of, slot_start_s
 from penstock.errors import PenstockError
 from penstock.spark.journal import BatchRecord, DecisionRecord, Journal
 from penstock.spark.loop import ControlLoop
-from penstock.spark.monitor import Progress, counts_from_store
+from penstock.spark.monitor import PlanCounter, Progress, counts_from_store
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -53,6 +53,9 @@ class ArrivalLoop(ControlLoop):
         self._done_through = -1
         self._sharing: tuple[ArrivalLoop, ...] = (self,)
         self._first_of_run = True
+        self._stream: Any = None
+        self._running: tuple[int, Any] | None = None
+        self._counter = PlanCounter(self.gates)
         self.recount: Callable[[int], dict[str, GateCount]] | None = None
         """Runs a committed batch once more to count it, where the query's DataFrame is known."""
 
@@ -80,9 +83,9 @@ class ArrivalLoop(ControlLoop):
     def attach(self, query: StreamingQuery) -> None:
         """Start to control a query that is running."""
         self.query = query
+        self._stream = query._jsq.streamingQuery()
         if self._journal is None:  # no checkpoint was named: Spark made one
-            stream = query._jsq.streamingQuery()
-            self.open_journal(f"{stream.resolvedCheckpointRoot()}/penstock", str(query.id), fresh=True)
+            self.open_journal(f"{self._stream.resolvedCheckpointRoot()}/penstock", str(query.id), fresh=True)
         else:
             self.journal.claim(str(query.id))
         self._thread.start()
@@ -138,11 +141,27 @@ class ArrivalLoop(ControlLoop):
         return sum(count.kept for count in counts.values()) / offered if offered else self.keep
 
     def _counts(self, run_id: str, batch_id: int) -> dict[str, GateCount] | None:
+        """Read the counts of a batch from its plan if it can still be had, else from the status store, which costs more."""
+        execution = self._execution_of(batch_id)
+        if execution is not None:
+            return self._counter.read(execution.executedPlan())
         session = self.gates[0].spark._jsparkSession
         counts = counts_from_store(session.sharedState().statusStore(), self.gates, run_id, batch_id)
         if counts is None:
             self.note(f"{self.label}: Spark has let go of the counts of batch {batch_id}: raise spark.sql.ui.retainedExecutions")
         return counts
+
+    def _execution_of(self, batch_id: int) -> Any:
+        """The execution of a batch that has ended: Spark's last one, or the one seen running when the batch before ended."""
+        running, self._running = self._running, None
+        last = self._stream.lastExecution()
+        number = last.currentBatchId()
+        if number == batch_id:
+            return last
+        if number == batch_id + 1:
+            # Not its plan yet: that may be in the making, and is the stream's to make.
+            self._running = (number, last)
+        return running[1] if running is not None and running[0] == batch_id else None
 
     def _recover(self, batch_id: int) -> None:
         """Count a batch whose report never came."""

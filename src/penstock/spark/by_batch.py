@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.control.base import GateCount, Observation
 from penstock.errors import PenstockError
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.journal import BatchRecord
+from penstock.spark.journal import BatchRecord, DecisionRecord, Journal
 from penstock.spark.loop import ControlLoop
 from penstock.spark.monitor import PlanCounter, Progress
 from penstock.spark.offsets import rows_between
@@ -46,6 +46,7 @@ class BatchLoop(ControlLoop):
         self._stream: Any = None
         self._counter = PlanCounter(self.gates)
         self._offsets: tuple[int, list[str | None]] = (-2, [])  # of the last batch: the end of one is the start of the next
+        self._published: dict[str, tuple[float, ...]] = {}
         self._last: BatchRecord | None = None
         self._jobs_seen = 0
         self._proven_jobs = 1
@@ -56,7 +57,7 @@ class BatchLoop(ControlLoop):
         self._between.clear()
         try:
             self._attach(df)
-            self._set_table(batch_id)
+            self.guarded("set the table of a batch", self._set_table, batch_id)
             if self._persist:
                 df = df.persist()
             try:
@@ -64,9 +65,23 @@ class BatchLoop(ControlLoop):
             finally:
                 if self._persist:
                     df.unpersist()
-            self._settle(df, batch_id)
+            self.guarded("count a batch", self._settle, df, batch_id)
         finally:
             self._between.set()
+
+    def _take_up(self, journal: Journal) -> None:
+        super()._take_up(journal)
+        for decision in journal.state.decisions[-1:]:
+            self.publish(decision)
+
+    def publish(self, decision: DecisionRecord) -> None:
+        """Put the table of a decision in force."""
+        self.keep = decision.keep
+        for gate in self.gates:
+            keeps = decision.gates.get(gate.name)
+            if keeps is not None and keeps != self._published.get(gate.name):
+                gate.publish_batch(keeps)
+                self._published[gate.name] = keeps
 
     def stop(self) -> None:
         """Stop the query between two batches, not within the user's function, and after the last one is committed."""
@@ -90,6 +105,7 @@ class BatchLoop(ControlLoop):
                 self._stream = query._jsq.streamingQuery()
         if self._stream is None:
             raise PenstockError(f"query {self.label!r} runs without being known to Spark's query manager")
+        self._tracker = spark._jsc.sc().statusTracker()
         self._run_id = str(self._stream.runId().toString())
         self._checkpoint = Checkpoint(str(self._stream.resolvedCheckpointRoot()))
         if self._journal is None:  # no checkpoint was named: Spark made one
@@ -105,17 +121,10 @@ class BatchLoop(ControlLoop):
             keep = self.keep if keep is None else keep
             decision = self.decision_record(keep, batch_id=batch_id)
             records = (decision,) if observed is None else (observed, decision)
-            try:
-                self.journal.append(*records)
-            except ValueError as error:
-                # What isn't durable must not take effect: the last table stays, and it is what a replay would use.
-                self.note(f"{self.label}: keep stays at {self.keep:g}: {error}")
-                return
+            # What isn't durable must not take effect: if this fails the last table stays.
+            self.journal.append(*records)
             journaled = decision
-        self.keep = journaled.keep
-        for gate in self.gates:
-            if gate.name in journaled.gates:
-                gate.publish_batch(journaled.gates[gate.name])
+        self.publish(journaled)
 
     def _ask(self, batch_id: int) -> tuple[float | None, BatchRecord | None]:
         """Show the controller the batch before, with the size of this one."""
@@ -161,7 +170,7 @@ class BatchLoop(ControlLoop):
         counts = self._checked(df, plan, counts)
         readings = self.read_meters()
         self._last = self.batch_record(batch_id, counts, readings)
-        self.guarded("journal the counts of a batch", self.journal.append, self._last)
+        self.journal.append(self._last)
 
     def _checked(self, df: DataFrame, plan: Any, counts: dict[str, GateCount]) -> dict[str, GateCount]:
         """Count again where the user's function may have evaluated the batch more than once.
@@ -170,7 +179,7 @@ class BatchLoop(ControlLoop):
         more the batch is evaluated once more, alone, and if that gives less, the batches to come are persisted, which
         counts once and is what Spark advises for such functions anyway.
         """
-        jobs = self._jobs(df)
+        jobs = self._jobs()
         if self._persist or jobs <= self._proven_jobs:
             return counts
         self._counter.reset(plan)
@@ -184,9 +193,8 @@ class BatchLoop(ControlLoop):
         # A gate ahead of a shuffle that Spark reuses is not evaluated again, nor was it before.
         return {name: count if count.offered else counts[name] for name, count in again.items()}
 
-    def _jobs(self, df: DataFrame) -> int:
+    def _jobs(self) -> int:
         """Spark jobs that the batch has started: they run under the query's run id."""
-        tracker = df.sparkSession.sparkContext._jsc.sc().statusTracker()
-        started = len(tracker.getJobIdsForGroup(self._run_id))
+        started = len(self._tracker.getJobIdsForGroup(self._run_id))
         jobs, self._jobs_seen = started - self._jobs_seen, started
         return jobs

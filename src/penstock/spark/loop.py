@@ -39,6 +39,7 @@ class ControlLoop:
         self.keep = 1.0
         self._journal: Journal | None = None
         self._seen: set[str] = set()
+        self._cold = True
         self._closed = threading.Event()
         self.ended = threading.Event()
         """Set when Spark has said that the query ended."""
@@ -154,6 +155,7 @@ class ControlLoop:
 
     def observation(self, record: BatchRecord, progress: Progress, **more: Any) -> Observation:
         """Turn a batch's record and Spark's report of it into what a controller sees."""
+        cold, self._cold = self._cold, False
         return Observation(
             batch_id=record.batch_id,
             start_s=progress.start_s,
@@ -163,6 +165,7 @@ class ControlLoop:
             busy_s=progress.busy_s,
             mean_arrival_s=record.mean_arrival_s,
             backlog_rows=MappingProxyType(progress.backlog_rows),
+            cold=cold,
             **more,
         )
 

@@ -1,8 +1,8 @@
 """From Spark's progress and plans to an ``Observation``.
 
 Rows are counted where Spark counts them anyway: a gate is two filters, and each filter's output rows are a metric of its plan.
-While ``foreachBatch`` runs, the plan of the batch is at hand; for native sinks the counts are read from the SQL status store,
-which keeps them by execution and does not race with the next batch.
+While ``foreachBatch`` runs, the plan of the batch is at hand, and mostly it still is when a native sink's batch is reported.
+Where it is not, the SQL status store has the counts by execution.
 """
 
 from __future__ import annotations

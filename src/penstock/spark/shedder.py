@@ -239,9 +239,8 @@ class Shedder:
     @staticmethod
     def _recount(loop: ControlLoop, place: Checkpoint, df: DataFrame, output_mode: str, batch_id: int) -> dict[str, GateCount]:
         decision = loop.journal.state.decision_for(batch_id)
-        if decision is not None:
-            for gate in loop.gates:
-                gate.publish_batch(decision.gates[gate.name])
+        if isinstance(loop, BatchLoop) and decision is not None:
+            loop.publish(decision)
         log.info("%s: batch %d was committed but not counted before a crash; counting it now", loop.label, batch_id)
         return recount(df, output_mode, place, batch_id, gates=loop.gates)
 

@@ -91,9 +91,10 @@ def _delay(axes: Axes, demo: Demo) -> None:
             axes.annotate(
                 "age of the oldest row still queued",
                 (run.seconds, oldest_s),
-                (-8, 8),
+                (-8, -14),  # below the line: the legend is above
                 textcoords="offset points",
                 ha="right",
+                va="top",
                 color=colour,
             )
             shown.append(oldest_s)
