@@ -91,6 +91,20 @@ def test_after_a_cold_start_under_overload_it_is_soon_at_its_target(seen: bool, 
     assert max(periods[20:]) <= 1.2
 
 
+@pytest.mark.parametrize("quiet", [0, 1, 7, 15])
+def test_a_burst_after_a_quiet_time_is_not_yet_an_overload(quiet: int) -> None:
+    """Batches of a few rows are all overhead; then 700 rows/s, which is within capacity, must pass whole."""
+    aurora = Aurora(2.0)
+    start_s, kept = 0.0, quiet
+    for number in range(60):
+        rate = 20 if number < 20 else 700
+        period_s = 0.2 + 0.001 * kept + 0.01 * (number % 3)
+        upcoming = int(rate * period_s) if number >= 20 else (quiet + number % 3)
+        seen = Observation(number, start_s, start_s + period_s, gates={"in": GateCount(kept, kept)}, upcoming_rows=upcoming)
+        assert aurora.update(seen).keep in (None, 1.0), number
+        start_s, kept = start_s + period_s, upcoming
+
+
 def test_an_overhead_above_the_target_is_best_effort() -> None:
     periods = run(Aurora(0.5), rate=3000, overhead_s=0.4, cost_s=0.001, batches=60, seen=True)
     assert all(math.isfinite(period_s) for period_s in periods)

@@ -23,7 +23,7 @@ class Aurora(Controller):
     The coefficient is given (``cost_s``) or learnt from the batches, and the papers leave the headroom to the operator. Without
     a given one this is Aurora for micro-batches. An engine with a fixed overhead ``o`` a batch settles at batches of
     ``o / (1 - H)`` seconds, and a row waits for two of them at worst, so the headroom is the one that puts that at the target,
-    ``H = 1 - 2 o / D``, and no batch is allowed more than fits half the target, however long its rows were gathered.
+    ``H = 1 - 2 o / D``, and a batch is allowed what fits half the target, however long its rows were gathered.
 
     A learnt coefficient may be far too high at first: in a small batch nearly all of the time is overhead, and nothing tells
     it from the cost of its rows. But whatever the two are, r times the rows take at most r times as long. So at least
@@ -49,6 +49,7 @@ class Aurora(Controller):
         self._given_headroom = headroom
         self._model = BatchCost()
         self._last_start_s: float | None = None
+        self._largest = 0.0  # batch of late, by rows kept
 
     @property
     def cost_s(self) -> float | None:
@@ -71,18 +72,29 @@ class Aurora(Controller):
         self._last_start_s = observation.start_s
         if not observation.cold:
             self._model.update(observation.kept, observation.period_s)
+            self._largest = max(float(observation.kept), _FADE * self._largest)
         cost_s = self.cost_s
         if cost_s is None or incoming is None:
             return Decision(keep=None)
         rows, gathered_s = incoming
         load = cost_s * rows / gathered_s
-        if load <= self.headroom:
+        if load <= self.headroom or self._unproven(rows, observation.period_s):
             return Decision(keep=1.0)
         if self._given_headroom is not None:
             return Decision(keep=self.headroom / load)
-        period_s = min(gathered_s, self.delay_target_s / 2.0)
+        half_s = self.delay_target_s / 2.0
+        # A rate of the past may be gone when the decision holds: it is not given more than the time it was measured in.
+        period_s = half_s if observation.upcoming_rows is not None else min(half_s, gathered_s)
         allowed_rows = max(self.headroom * period_s / cost_s, self._safe_rows(observation))
         return Decision(keep=min(1.0, allowed_rows / rows))
+
+    def _unproven(self, rows: int, period_s: float) -> bool:
+        """Whether a learnt coefficient would be stretched far beyond the batches it comes from, while there is no hurry.
+
+        After a quiet time it is mostly overhead, and a burst is not yet an overload. Keeping it costs one batch and shows.
+        """
+        hurry = period_s > self.delay_target_s / 4.0
+        return self._given_cost_s is None and not hurry and rows > _STRETCH * self._largest
 
     def _safe_rows(self, observation: Observation) -> float:
         """The rows that take half the target at most, by what the last batch took."""
@@ -106,12 +118,13 @@ class Aurora(Controller):
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
-        return {"model": self._model.snapshot(), "last_start_s": self._last_start_s}
+        return {"model": self._model.snapshot(), "last_start_s": self._last_start_s, "largest": self._largest}
 
     def restore(self, state: Mapping[str, Any]) -> Self:
         """Take the state of a snapshot and return the controller."""
         self._model.restore(state["model"])
         self._last_start_s = state["last_start_s"]
+        self._largest = state["largest"]
         return self
 
 
@@ -120,3 +133,4 @@ _LEAST_HEADROOM = 0.1
 # At 1 the batch time would stay wherever it is: every batch must be allowed a little less than the one before took.
 _MOST_HEADROOM = 0.95
 _UNKNOWN_HEADROOM = 0.75
+_STRETCH, _FADE = 4.0, 0.9

@@ -155,7 +155,8 @@ class ControlLoop:
 
     def observation(self, record: BatchRecord, progress: Progress, **more: Any) -> Observation:
         """Turn a batch's record and Spark's report of it into what a controller sees."""
-        cold, self._cold = self._cold, False
+        cold = self._cold
+        self._cold = cold and not any(kept for _, kept in record.gates.values())  # an empty batch warms nothing up
         return Observation(
             batch_id=record.batch_id,
             start_s=progress.start_s,

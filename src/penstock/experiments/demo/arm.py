@@ -44,7 +44,8 @@ def _so_far(running: Running, label: str, begin_s: float, seconds: float) -> Arm
         state = read_journal(running.journal)
     except JournalError:  # not there before the first batch
         return ArmRun(label, seconds, (), 1.0)
-    reports = {report.batchId: report for report in running.query.recentProgress}
+    last = running.query.lastProgress  # not recentProgress: that is thousands of calls, in the middle of the run
+    reports = {last.batchId: last} if last is not None and "addBatch" in last.durationMs else {}
     batches = []
     for batch_id, record in sorted(state.batches.items()):
         batch = _batch(record, reports.get(batch_id), begin_s)

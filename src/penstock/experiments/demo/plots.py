@@ -91,7 +91,7 @@ def _delay(axes: Axes, demo: Demo) -> None:
             axes.annotate(
                 "age of the oldest row still queued",
                 (run.seconds, oldest_s),
-                (-8, -14),  # below the line: the legend is above
+                (-8, -34),  # below the line: the legend is above
                 textcoords="offset points",
                 ha="right",
                 va="top",
