@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -137,6 +138,24 @@ def test_cost_follows_a_change() -> None:
         kept = 100 + 50 * (number % 3)
         model.update(kept, 0.2 + (0.001 if number < 20 else 0.002) * kept)
     assert model.cost_s == pytest.approx(0.002, rel=0.2)
+
+
+def test_noise_on_equal_batches_is_not_taken_for_a_slope() -> None:
+    """Batches that take 8% more or less at random under changing overload: none is let grow far beyond half the target."""
+    for seed in range(20):
+        dice, aurora = random.Random(seed), Aurora(2.0)
+        start_s, keep, offered, periods = 0.0, 1.0, 10, []
+        for number in range(150):
+            kept = int(keep * offered)
+            period_s = (0.4 + 0.00025 * kept) * dice.gauss(1, 0.08) if number else 3.0
+            arrived = int(dice.uniform(3_000, 25_000) * period_s)
+            gates = {"in": GateCount(offered, kept)}
+            seen = Observation(number, start_s, start_s + period_s, gates=gates, upcoming_rows=arrived, cold=not number)
+            decided = aurora.update(seen).keep
+            keep = keep if decided is None else decided
+            start_s, offered = start_s + period_s, arrived
+            periods.append(period_s)
+        assert max(periods[15:]) < 1.6
 
 
 @pytest.mark.parametrize("decay", [0.0, -1.0, 1.5])

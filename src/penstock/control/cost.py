@@ -15,7 +15,8 @@ class BatchCost:
     """Least squares of batch time on rows kept, ``period = overhead + cost * kept``, older batches counting less.
 
     Under good control every batch keeps the same number of rows, and then overhead and cost can't be told apart: the
-    slope is free. So the line is drawn through the weighted mean with the last slope that the data did support. Until there is
+    slope is free. So the line is drawn through the weighted mean with the last slope that the data did support, rows having
+    differed by ``min_spread`` of their mean; less than that is noise, and a slope drawn from it may be anything. Until there is
     one, all of the time is put down to the rows and the overhead is unknown. That errs towards shedding, which changes
     the number of rows, and that separates the two.
 
@@ -26,7 +27,7 @@ class BatchCost:
     (0.2, 0.001)
     """
 
-    def __init__(self, decay: float = 0.9, min_spread: float = 0.05) -> None:
+    def __init__(self, decay: float = 0.9, min_spread: float = 0.25) -> None:
         if not 0.0 < decay <= 1.0:
             raise PenstockError(f"decay must lie in (0, 1], got {decay}")
         self._decay = decay
