@@ -27,7 +27,7 @@ class BatchCost:
     (0.2, 0.001)
     """
 
-    def __init__(self, decay: float = 0.9, min_spread: float = 0.25) -> None:
+    def __init__(self, decay: float = 0.9, min_spread: float = 0.15) -> None:
         if not 0.0 < decay <= 1.0:
             raise PenstockError(f"decay must lie in (0, 1], got {decay}")
         self._decay = decay
