@@ -115,23 +115,17 @@ class ControlLoop:
             readings[gate.name] = reading
             if reading.offered_by_class is not None:
                 gate.learn_classes(reading.offered_by_class)
-                if reading.offered_by_class[-1] and gate.classes is not None:
+                if reading.offered_by_class[-1] and gate.classes is not None and not gate.other_weight_given:
                     named = ", ".join(str(value) for value in gate.classes.values)
-                    self.note_once(
+                    self.note(
                         f"gate {gate.name!r}: rows of a class not in weights ({named}) are shed as '(other)' with weight "
-                        f"{gate.classes.weights[-1]:g}; name the class, or give None a weight",
-                        unless=gate.other_weight_given,
+                        f"{gate.classes.weights[-1]:g}; name the class, or give None a weight"
                     )
             if reading.null_arrivals:
                 self.note(f"gate {gate.name!r}: rows without an arrival time in column {gate.arrival!r} are kept, always")
             if reading.older_than_ring:
                 self.note(f"gate {gate.name!r}: rows arrived longer ago than decisions are kept for, and share the oldest one")
         return readings
-
-    def note_once(self, message: str, *, unless: bool) -> None:
-        """Note a message unless the user asked for what it warns of."""
-        if not unless:
-            self.note(message)
 
     def batch_record(
         self, batch_id: int, counts: dict[str, GateCount], readings: dict[str, MeterReading], **measured: Any
