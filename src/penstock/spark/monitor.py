@@ -127,7 +127,10 @@ def _rows(node: Any) -> int:
 
 
 def _is_tagged(node: Any, tag: int) -> bool:
-    return node is not None and node.nodeName() == "Filter" and f"-{tag})" in node.condition().toString()
+    if node is None:
+        return False
+    line = node.simpleString(_FIELDS)
+    return line.startswith("Filter ") and f"-{tag})" in line
 
 
 def _walk(node: Any) -> Iterator[Any]:
@@ -197,6 +200,7 @@ def _execution_rows(store: Any, execution_id: int, gates: Sequence[Gate]) -> dic
 
 
 _RECENT_EXECUTIONS = 64
+_FIELDS = 25  # Spark's own limit for a line of a plan; a condition is not cut by it
 
 
 def _output_rows(node: Any, values: Any) -> int:

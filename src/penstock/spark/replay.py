@@ -45,7 +45,7 @@ from penstock.simulation.traffic import Traffic, option_names, traffic_from_opti
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ReplaySource", "register_replay", "rows_between"]
+__all__ = ["ReplaySource", "register_replay"]
 
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 16 * 1024 * 1024
@@ -60,15 +60,6 @@ _GENERATED = ("generator", "cost_classes", "payload_bytes")
 def register_replay(spark: SparkSession) -> None:
     """Make the format ``penstock-replay`` known to a session; a second time does no harm."""
     spark.dataSource.register(ReplaySource)
-
-
-def rows_between(start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> int:
-    """Return how many rows lie between two offsets; no start is the beginning.
-
-    >>> rows_between({"n": 10, "t0": 0.0}, {"n": 25, "t0": 0.0})
-    15
-    """
-    return int(end["n"]) - (int(start["n"]) if start else 0)
 
 
 # ---------------------------------------------------------------- options
