@@ -38,6 +38,7 @@ def observations(draw: st.DrawFn) -> Observation:
         backlog_rows={"source0": draw(st.integers(0, 10**9))},
         upcoming_rows=draw(st.none() | st.integers(0, 10**9)),
         taken_s=draw(st.none() | numbers),
+        completed=draw(st.none() | st.integers(0, 10**9)),
         cold=draw(st.booleans()),
     )
 
@@ -48,7 +49,7 @@ def batch(number: int, rows: int, period_s: float = 1.0, **more: Any) -> Observa
 
 
 def test_there_are_controllers() -> None:
-    assert {kind.__name__ for kind in KINDS} >= {"Aurora", "KeepAll"}
+    assert {kind.__name__ for kind in KINDS} >= {"Aurora", "Ctrl", "KeepAll", "MicroBatch", "Seamless"}
 
 
 @every_controller
@@ -65,7 +66,7 @@ def test_is_found_by_its_name(kind: type[Controller]) -> None:
 
 
 def test_an_unknown_name_says_which_there_are() -> None:
-    with pytest.raises(PenstockError, match=r"unknown controller 'pid': there are aurora, keep-all"):
+    with pytest.raises(PenstockError, match=r"unknown controller 'pid': there are aurora, ctrl, keep-all, micro-batch, seamless"):
         controller_named("pid", 2.0)
 
 

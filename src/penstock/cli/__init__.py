@@ -1,4 +1,4 @@
-"""The command line: ``penstock demo``, ``bench``, ``watch``. One file a command; Spark is loaded when a command needs it."""
+"""The command line: ``penstock demo``, ``simulate``, ``bench``, ``watch``. One file a command; Spark is loaded when needed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli.bench import bench
 from penstock.cli.demo import demo
+from penstock.cli.simulate import simulate
 from penstock.cli.watch import watch
 from penstock.errors import PenstockError
 
@@ -22,6 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
+app.command()(simulate)
 app.command()(bench)
 app.command()(watch)
 

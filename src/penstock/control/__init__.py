@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 from penstock.control.aurora import Aurora
 from penstock.control.base import Controller, Decision, GateCount, Observation
+from penstock.control.ctrl import Ctrl
 from penstock.control.keep_all import KeepAll
+from penstock.control.micro_batch import MicroBatch
+from penstock.control.seamless import Seamless
 from penstock.errors import PenstockError
 
-__all__ = ["Aurora", "Controller", "Decision", "GateCount", "KeepAll", "Observation", "controller_named"]
+__all__ = [
+    "Aurora",
+    "Controller",
+    "Ctrl",
+    "Decision",
+    "GateCount",
+    "KeepAll",
+    "MicroBatch",
+    "Observation",
+    "Seamless",
+    "controller_named",
+]
 
 
-def controller_named(name: str, delay_target_s: float) -> Controller:
-    """Return the controller of that name, with its defaults.
+def controller_named(name: str, delay_target_s: float, **options: Any) -> Controller:
+    """Return the controller of that name, with its defaults where no option says otherwise.
 
-    >>> controller_named("keep-all", 2.0).__class__.__name__
-    'KeepAll'
+    >>> controller_named("ctrl", 2.0, headroom=0.9).__class__.__name__
+    'Ctrl'
+    >>> controller_named("keep-all", 2.0, headroom=0.9)
+    Traceback (most recent call last):
+    penstock.errors.PenstockError: controller 'keep-all' has no headroom: it has no options
     """
-    known = {_kebab(kind.__name__): kind for kind in (Aurora, KeepAll)}
+    known = {_kebab(kind.__name__): kind for kind in (Aurora, Ctrl, KeepAll, MicroBatch, Seamless)}
     if name not in known:
         raise PenstockError(f"unknown controller {name!r}: there are {', '.join(sorted(known))}")
-    return known[name](delay_target_s)
+    accepted = [option for option in inspect.signature(known[name]).parameters if option != "delay_target_s"]
+    for option in options:
+        if option not in accepted:
+            has = f"its options are {', '.join(accepted)}" if accepted else "it has no options"
+            raise PenstockError(f"controller {name!r} has no {option}: {has}")
+    made: Controller = known[name](delay_target_s, **options)
+    return made
 
 
 def _kebab(name: str) -> str:

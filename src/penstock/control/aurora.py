@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Self
 
 from penstock.control.base import Controller, Decision, Observation
-from penstock.control.cost import BatchCost
-from penstock.errors import PenstockError
+from penstock.control.load import LoadModel, given_headroom
 
 __all__ = ["Aurora"]
 
@@ -41,47 +39,42 @@ class Aurora(Controller):
 
     def __init__(self, delay_target_s: float, cost_s: float | None = None, headroom: float | None = None) -> None:
         super().__init__(delay_target_s)
-        if cost_s is not None and not (math.isfinite(cost_s) and cost_s > 0):
-            raise PenstockError(f"cost_s must be positive, got {cost_s}")
-        if headroom is not None and not 0 < headroom <= 1:
-            raise PenstockError(f"headroom must lie in (0, 1], got {headroom}")
-        self._given_cost_s = cost_s
-        self._given_headroom = headroom
-        self._model = BatchCost()
-        self._last_start_s: float | None = None
+        self._given_headroom = given_headroom(headroom)
+        self._load = LoadModel(delay_target_s, cost_s)
         self._largest = 0.0  # batch of late, by rows kept
 
     @property
     def cost_s(self) -> float | None:
         """The load coefficient: seconds of work a row; ``None`` until it is known."""
-        return self._given_cost_s if self._given_cost_s is not None else self._model.cost_s
+        return self._load.cost_s
 
     @property
     def headroom(self) -> float:
         """The share of each second that goes to rows."""
         if self._given_headroom is not None:
             return self._given_headroom
-        overhead_s = self._model.overhead_s
+        overhead_s = self._load.overhead_s
         if overhead_s is None:
             return _UNKNOWN_HEADROOM
         return min(_MOST_HEADROOM, max(_LEAST_HEADROOM, 1.0 - 2.0 * overhead_s / self.delay_target_s))
 
     def update(self, observation: Observation) -> Decision:
         """Compare the incoming load with the capacity."""
-        incoming = self._incoming(observation)
-        self._last_start_s = observation.start_s
+        self._load.take_in(observation)
+        incoming = self._load.incoming(observation)
         if not observation.cold:
-            self._model.update(observation.kept, observation.period_s)
             self._largest = max(float(observation.kept), _FADE * self._largest)
         cost_s = self.cost_s
         if cost_s is None or incoming is None:
             return Decision(keep=None)
         rows, gathered_s = incoming
         load = cost_s * rows / gathered_s
-        if load <= self.headroom or self._unproven(rows, observation.period_s):
+        if load <= self.headroom:
             return Decision(keep=1.0)
         if self._given_headroom is not None:
             return Decision(keep=self.headroom / load)
+        if self._unproven(rows, observation.period_s):
+            return Decision(keep=1.0)
         half_s = self.delay_target_s / 2.0
         # A rate of the past may be gone when the decision holds: it is not given more than the time it was measured in.
         period_s = half_s if observation.upcoming_rows is not None else min(half_s, gathered_s)
@@ -94,7 +87,7 @@ class Aurora(Controller):
         After a quiet time it is mostly overhead, and a burst is not yet an overload. Keeping it costs one batch and shows.
         """
         hurry = period_s > self.delay_target_s / 4.0
-        return self._given_cost_s is None and not hurry and rows > _STRETCH * self._largest
+        return self._load.given_cost_s is None and not hurry and rows > _STRETCH * self._largest
 
     def _safe_rows(self, observation: Observation) -> float:
         """The rows that take half the target at most, by what the last batch took."""
@@ -102,28 +95,13 @@ class Aurora(Controller):
             return 0.0
         return observation.kept * (self.delay_target_s / 2.0) / observation.period_s
 
-    def _incoming(self, observation: Observation) -> tuple[int, float] | None:
-        """Rows, and the seconds in which they came: of the batch to come where its size is known, else of the one that was."""
-        if observation.upcoming_rows is not None:
-            # They arrived since the observed batch began.
-            rows = observation.upcoming_rows
-            taken_s = observation.taken_s if observation.taken_s is not None else observation.end_s
-            gathered_s = max(taken_s - observation.start_s, observation.period_s)
-        else:
-            # The rows of a batch arrived between the start of the one before and its own.
-            rows = observation.offered
-            gathered_s = observation.start_s - self._last_start_s if self._last_start_s is not None else 0.0
-            gathered_s = gathered_s if gathered_s > 0 else observation.period_s
-        return (rows, gathered_s) if gathered_s > 0 else None
-
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
-        return {"model": self._model.snapshot(), "last_start_s": self._last_start_s, "largest": self._largest}
+        return {"load": self._load.snapshot(), "largest": self._largest}
 
     def restore(self, state: Mapping[str, Any]) -> Self:
         """Take the state of a snapshot and return the controller."""
-        self._model.restore(state["model"])
-        self._last_start_s = state["last_start_s"]
+        self._load.restore(state["load"])
         self._largest = state["largest"]
         return self
 

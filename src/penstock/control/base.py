@@ -52,6 +52,8 @@ class Observation:
     backlog_rows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Rows waiting behind the batch, by source, where the source tells."""
     upcoming_rows: int | None = None
+    completed: int | None = None
+    """Rows that left the system, put out or discarded; ``None`` where those are the rows kept, as in a micro-batch."""
     cold: bool = False
     """The first batch of a run: it pays for code generation and warm-up, and says little about the cost of rows."""
     taken_s: float | None = None
@@ -87,6 +89,8 @@ class Decision:
     """The keep probability to put in force; ``None`` means no opinion yet: leave it as it is."""
 
     keep: float | None = None
+    note: str | None = None
+    """Something that the user should know, in one line; it goes to the log and the report."""
 
     def __post_init__(self) -> None:
         if self.keep is not None and not (math.isfinite(self.keep) and 0.0 <= self.keep <= 1.0):

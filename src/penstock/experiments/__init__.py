@@ -17,6 +17,14 @@ EXPERIMENTS = {
     "overhead": "what gate, journal and monitor cost a micro-batch that sheds nothing",
     "table": "how long it takes to swap a table of 10,000 entries",
     "replay": "how many rows a second the replay source plays on one core",
+    "ctrl-6a": "paper 001, figure 6A: open loop against feedback, constant cost",
+    "ctrl-6b": "paper 001, figure 6B: open loop against feedback, sinusoidal cost",
+    "seamless-3": "paper 002, figure 3: a background job at 100 s",
+    "seamless-4": "paper 002, figure 4: response times on a network of 1,140 operators",
+    "seamless-table1": "paper 002, table I: violation and loss on that network",
+    "seamless-5": "paper 002, figure 5: how often to adjust the headroom",
+    "period": "which control period, tried out and advised from the trace",
+    "microbatch": "all controllers on a simulated micro-batch engine",
 }
 
 Say = Callable[[str], None]
@@ -33,9 +41,9 @@ class Experiment(Protocol):
 def experiment_named(name: str) -> Experiment:
     """Return an experiment; it is loaded only now, because most need Spark.
 
-    >>> experiment_named("gait")
+    >>> experiment_named("gait")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    penstock.errors.PenstockError: there is no experiment 'gait'; there are gate, overhead, table, replay
+    penstock.errors.PenstockError: there is no experiment 'gait'; there are gate, overhead, table, ...
     """
     if name not in EXPERIMENTS:
         raise PenstockError(f"there is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}")

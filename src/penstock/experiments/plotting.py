@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from penstock.errors import PenstockError
 
-__all__ = ["bars"]
+__all__ = ["COLOURS", "bars", "lines"]
+
+COLOURS = ("#0f766e", "#c2410c", "#1d4ed8", "#a21caf", "#65a30d", "#64748b", "#b45309", "#0891b2")
 
 
 def bars(values: Sequence[tuple[str, float]], path: Path, *, title: str, label: str, log: bool = False) -> None:
     """Draw named values as horizontal bars, the first on top."""
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise PenstockError("a plot needs Matplotlib: pip install 'penstock[plots]'") from error
-    figure = Figure(figsize=(8, 1.2 + 0.45 * len(values)), layout="constrained")
+    figure = _figure(8, 1.2 + 0.45 * len(values))
     axes = figure.subplots()
     drawn = axes.barh([name for name, _ in values], [value for _, value in values], color="#0f766e")
     axes.bar_label(drawn, [f"{value:,.3g}" if value < 1000 else f"{value:,.0f}" for _, value in values], padding=4)
@@ -28,3 +29,44 @@ def bars(values: Sequence[tuple[str, float]], path: Path, *, title: str, label: 
     axes.set_xlabel(label)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
+
+
+def lines(
+    panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]],
+    path: Path,
+    *,
+    title: str,
+    x: str = "seconds",
+    target: float | None = None,
+    log: Sequence[str] = (),
+) -> None:
+    """Draw lines by name in panels, one above the other; a panel's name is what its y axis shows.
+
+    ``target`` is drawn in the first panel; panels named in ``log`` have a logarithmic axis. A name has one colour in all panels.
+    """
+    figure = _figure(9, 1.0 + 2.8 * len(panels))
+    all_axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    for axes, (label, panel) in zip(all_axes, panels.items(), strict=True):
+        for name, (xs, ys) in panel.items():
+            axes.plot(xs, ys, label=name, linewidth=1.2, color=COLOURS[names.index(name) % len(COLOURS)])
+        axes.set_ylabel(label)
+        axes.spines[["top", "right"]].set_visible(False)
+        if label in log:
+            axes.set_yscale("log")
+        if label not in log:
+            axes.set_ylim(bottom=0)
+    if target is not None:
+        all_axes[0].axhline(target, color="#111827", linewidth=0.8, linestyle="--", label="target")
+    all_axes[0].legend(frameon=False, ncols=min(4, len(names) + 1), fontsize=8)
+    all_axes[0].set_title(title, loc="left", fontweight="bold")
+    all_axes[-1].set_xlabel(x)
+    figure.savefig(path, dpi=150)
+
+
+def _figure(width: float, height: float) -> Any:
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise PenstockError("a plot needs Matplotlib: pip install 'penstock[plots]'") from error
+    return Figure(figsize=(width, height), layout="constrained")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -13,9 +13,10 @@ from rich.text import Text
 
 from penstock.errors import PenstockError
 
-__all__ = ["Bar", "Claim", "Result", "Row"]
+__all__ = ["Bar", "Claim", "Lines", "Result", "Row"]
 
 Row = Mapping[str, str | float | None]
+Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class Result:
     rows: Sequence[Row]
     bars: Sequence[Bar] = ()
     claims: Sequence[Claim] = ()
+    lines: Lines = field(default_factory=dict)
+    """What its plot draws, by name: x and y. Not part of the JSON."""
 
     def __post_init__(self) -> None:
         if not self.rows:

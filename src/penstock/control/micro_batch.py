@@ -1,0 +1,123 @@
+"""MicroBatch: give every batch as many rows as fit the time that the delay target leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from penstock.control.base import Controller, Decision, Observation
+from penstock.control.cost import BatchFilter
+from penstock.errors import PenstockError
+
+__all__ = ["MicroBatch"]
+
+
+class MicroBatch(Controller):
+    """A controller made for micro-batches, which are no queue: batch k takes ``o + c * kept(k)``.
+
+    A row waits for the rest of the running batch and then for its own, so the worst delay is the sum of two batch times. If the
+    last one took ``B'``, this one may take ``B = min(m D / 2, m D - B')``, with a margin ``m`` for what can't be foreseen. The
+    number of rows that fit is ``(B - o) / c``, and of the ``n`` rows there are ``keep = (B - o) / (c n)`` stay. Among all
+    controllers that hold batches of that length none loses less: the overhead o is paid once a batch whatever is dropped.
+
+    What it needs is n. In ``foreachBatch`` the size of the batch is known before it runs. With a native sink it is expected
+    from the rate of the last batches. The overhead and the cost are learnt (``BatchFilter``), and a jump of the cost is taken
+    in at once.
+
+    >>> from penstock.control.base import GateCount
+    >>> law = MicroBatch(delay_target_s=2.0)
+    >>> for number, kept in enumerate((0, 500, 250)):        # an overhead of 0.2 s, and 1 ms a row
+    ...     seen = Observation(number, number, number + 0.2 + kept / 1e3, gates={"in": GateCount(kept, kept)}, upcoming_rows=1500)
+    ...     decision = law.update(seen)
+    >>> round(decision.keep, 2)                              # 0.75 s of 1.5 s of work
+    0.5
+    """
+
+    def __init__(self, delay_target_s: float, margin: float = 0.95) -> None:
+        super().__init__(delay_target_s)
+        if not 0 < margin <= 1:
+            raise PenstockError(f"margin must lie in (0, 1], got {margin}")
+        self._margin = margin
+        self.model = BatchFilter()
+        """What is known of overhead and cost."""
+        self._last_start_s: float | None = None
+        self._rate: float | None = None
+        self._largest = 0.0
+        self._warned = False
+
+    @property
+    def batch_time_s(self) -> float:
+        """The batch time that the target allows when all goes well."""
+        return self._margin * self.delay_target_s / 2.0
+
+    def update(self, observation: Observation) -> Decision:
+        """Learn from the batch that was, and say how much of the next one fits."""
+        if not observation.cold:
+            self.model.update(observation.kept, observation.period_s)
+            self._largest = max(float(observation.kept), _FADE * self._largest)
+        rows, waited_s = self._coming(observation)
+        overhead_s, cost_s = self.model.overhead_s, self.model.cost_s
+        note = self._unreachable()
+        if overhead_s is None or cost_s is None or rows is None:
+            return Decision(None, note)
+        batch_s = min(self.batch_time_s, self._margin * self.delay_target_s - waited_s)
+        # After a batch that was far too long the target is missed anyway: some rows must pass, or nothing is ever learnt.
+        batch_s = max(batch_s, _LEAST_SHARE * self.batch_time_s)
+        fitting = max((batch_s - overhead_s) / cost_s, self._proven_rows(observation, batch_s), 1.0)
+        if rows <= fitting or self._unproven(rows, waited_s):
+            return Decision(1.0, note)
+        return Decision(fitting / rows, note)
+
+    def _coming(self, observation: Observation) -> tuple[float | None, float]:
+        """The rows of the next batch, and how long the first of them has waited when it starts."""
+        last_start_s, self._last_start_s = self._last_start_s, observation.start_s
+        if observation.upcoming_rows is not None:
+            taken_s = observation.taken_s if observation.taken_s is not None else observation.end_s
+            return float(observation.upcoming_rows), max(taken_s - observation.start_s, observation.period_s)
+        gathered_s = observation.start_s - last_start_s if last_start_s is not None else observation.period_s
+        if gathered_s > 0:
+            rate = observation.offered / gathered_s
+            self._rate = rate if self._rate is None else max(rate, 0.5 * (rate + self._rate))
+        waited_s = observation.period_s
+        # The batch that this decision meets gathers its rows while one of the right length runs.
+        return (None if self._rate is None else self._rate * self.batch_time_s), waited_s
+
+    def _proven_rows(self, observation: Observation, batch_s: float) -> float:
+        """Whatever overhead and cost are, r times the rows take at most r times as long, for r of 1 and more."""
+        period_s = observation.period_s
+        return observation.kept * batch_s / period_s if 0.0 < period_s <= batch_s else 0.0
+
+    def _unproven(self, rows: float, waited_s: float) -> bool:
+        """Whether the cost would be stretched far beyond the batches it was learnt from, while there is no hurry.
+
+        After a quiet time it is mostly noise, and a burst is not yet an overload. Keeping it costs one batch and shows.
+        """
+        return waited_s < self.delay_target_s / 4.0 and rows > _STRETCH * self._largest
+
+    def _unreachable(self) -> str | None:
+        """Say once that the engine is too slow for the target, whatever is shed."""
+        overhead_s = self.model.overhead_s
+        if self._warned or overhead_s is None or self.model.cost_s is None or overhead_s < self.batch_time_s:
+            return None
+        self._warned = True
+        return (
+            f"the delay target of {self.delay_target_s:g} s can't be reached, whatever is shed: a batch takes {overhead_s:.2g} s "
+            f"without any rows, so the least target is about {2 * overhead_s / self._margin:.2g} s; going on with best effort"
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as plain JSON values."""
+        return {"model": self.model.snapshot()} | {name: getattr(self, name) for name in self._STATE}
+
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        """Take the state of a snapshot and return the controller."""
+        self.model.restore(state["model"])
+        for name in self._STATE:
+            setattr(self, name, state[name])
+        return self
+
+    _STATE = ("_last_start_s", "_rate", "_largest", "_warned")
+
+
+_LEAST_SHARE = 0.1
+_STRETCH, _FADE = 4.0, 0.9

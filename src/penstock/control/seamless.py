@@ -1,0 +1,131 @@
+"""SEaMLeSS: the queued load of any query network, and a headroom that is found while shedding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+from penstock.control.base import Controller, Decision, Observation
+from penstock.control.design import PUBLISHED, ControlLaw
+from penstock.control.load import LoadModel, given_headroom
+from penstock.errors import PenstockError
+
+__all__ = ["Seamless"]
+
+
+class Seamless(Controller):
+    """CTRL's loop over the load that is queued, with a second loop for the headroom (paper 002, section III).
+
+    ``qL``, the queued load, is the sum over queues of their length times the load coefficient of what lies behind them (equation
+    4), so that joins, aggregates and shared operators count for what they cost. The estimated delay is ``y = qL / H`` (5). The
+    load that may be added is ``u = H (b0 e + b1 e') - a u'`` seconds of work a period (6), with ``e = D - y``; together with the
+    ``H T`` that is processed meanwhile it is compared with the load of the last period.
+
+    If the headroom is right the real delay settles at the target whenever load is shed. So every ``adjust_every`` periods with
+    shedding, ``H`` is set to ``H D / D'``, where ``D'`` is the mean real delay in them.
+
+    ``coefficients`` gives the seconds of work behind each queue by its name in ``Observation.backlog_rows``; a queue that is not
+    named counts with ``cost_s``, the coefficient of a row that comes in, given or learnt.
+
+    >>> from penstock.control.base import GateCount
+    >>> seamless = Seamless(delay_target_s=2.0, cost_s=0.005, coefficients={"join": 0.004})
+    >>> queues = {"source": 120, "join": 500}
+    >>> full = Observation(0, 0.0, 0.5, gates={"in": GateCount(600, 600)}, completed=90, backlog_rows=queues)
+    >>> seamless.update(full).keep
+    0.0
+    >>> round(seamless.estimated_delay_s, 3)      # (120 * 5 ms + 500 * 4 ms) / 0.8
+    3.25
+    """
+
+    def __init__(
+        self,
+        delay_target_s: float,
+        cost_s: float | None = None,
+        headroom: float = 0.8,
+        *,
+        adjust_every: int = 30,
+        coefficients: Mapping[str, float] | None = None,
+        law: ControlLaw = PUBLISHED,
+    ) -> None:
+        super().__init__(delay_target_s)
+        if adjust_every < 1:
+            raise PenstockError(f"adjust_every must be at least 1 period, got {adjust_every}")
+        for name, value in (coefficients or {}).items():
+            if not (math.isfinite(value) and value >= 0):
+                raise PenstockError(f"the load coefficient of queue {name!r} must not be negative, got {value}")
+        given_headroom(headroom)
+        self.law = law
+        self.headroom = headroom
+        """The share of each second that goes to rows, as it is known now."""
+        self.adjust_every = adjust_every
+        self.queued_load_s = 0.0
+        """Seconds of work in the queues."""
+        self._coefficients = dict(coefficients or {})
+        self._load = LoadModel(delay_target_s, cost_s)
+        self._error = self._u = 0.0
+        self._delay_sum_s, self._delays = 0.0, 0
+
+    @property
+    def estimated_delay_s(self) -> float:
+        """The delay of a row that comes in now, y (equation 5)."""
+        return self.queued_load_s / self.headroom
+
+    def update(self, observation: Observation) -> Decision:
+        """Run both loops once."""
+        self._load.take_in(observation)
+        self._adjust(observation)
+        incoming, cost_s, period_s = self._load.incoming(observation), self._load.cost_s, observation.period_s
+        if incoming is None or not cost_s or period_s < _SHORTEST_S or self._load.is_vague(observation):
+            return Decision(keep=None)
+        self.queued_load_s = self._queued(observation, cost_s)
+        error = self.delay_target_s - self.estimated_delay_s
+        self._u = min(max(self.law.step(error, self._error, self._u, gain=1.0 / self.headroom), -_LARGE), _LARGE)
+        self._error = error
+        rows, gathered_s = incoming
+        load = rows * cost_s * period_s / gathered_s  # of one period
+        allowed = self._u + self.headroom * period_s
+        return Decision(keep=1.0 if allowed >= load or not load else max(0.0, allowed / load))
+
+    def _queued(self, observation: Observation, cost_s: float) -> float:
+        """Equation 4. Of a micro-batch engine, what waits for the next batch."""
+        if observation.upcoming_rows is not None:
+            inside = sum(
+                rows * self._coefficients[name] for name, rows in observation.backlog_rows.items() if name in self._coefficients
+            )
+            return observation.upcoming_rows * cost_s + inside
+        queued = sum(rows * self._coefficients.get(name, cost_s) for name, rows in observation.backlog_rows.items())
+        if observation.completed is None:
+            queued += (self._load.waiting(observation) - sum(observation.backlog_rows.values())) * cost_s
+        return queued
+
+    def _adjust(self, observation: Observation) -> None:
+        """The second loop: ``H D / D'`` from the real delay while shedding (section III B)."""
+        if observation.keep >= 1.0 or observation.delay_s is None or not math.isfinite(observation.delay_s):
+            return
+        self._delay_sum_s += observation.delay_s
+        self._delays += 1
+        if self._delays < self.adjust_every:
+            return
+        mean_s = self._delay_sum_s / self._delays
+        self._delay_sum_s, self._delays = 0.0, 0
+        if mean_s > 0.0:
+            self.headroom = min(1.0, max(_LEAST_HEADROOM, self.headroom * self.delay_target_s / mean_s))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as plain JSON values."""
+        return {"load": self._load.snapshot()} | {name: getattr(self, name) for name in self._STATE}
+
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        """Take the state of a snapshot and return the controller."""
+        self._load.restore(state["load"])
+        for name in self._STATE:
+            setattr(self, name, state[name])
+        return self
+
+    _STATE = ("headroom", "queued_load_s", "_error", "_u", "_delay_sum_s", "_delays")
+
+
+_LEAST_HEADROOM = 0.01
+_LARGE = 1e12
+_SHORTEST_S = 1e-6  # less is a clock that stood still

@@ -1,0 +1,150 @@
+"""CTRL and SEaMLeSS, equation by equation, and MicroBatch's law."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.control import Ctrl, GateCount, MicroBatch, Observation, Seamless
+from penstock.control.cost import BatchFilter
+from penstock.control.design import ControlLaw
+from penstock.errors import PenstockError
+
+
+def period(number: int, offered: int, kept: int, completed: int, **more: object) -> Observation:
+    start_s = 0.5 * number
+    gates = {"in": GateCount(offered, kept)}
+    return Observation(number, start_s, start_s + 0.5, gates=gates, completed=completed, **more)  # type: ignore[arg-type]
+
+
+class TestCtrl:
+    def test_equation_3_by_hand(self) -> None:
+        """c = 5 ms, H = 0.8: 320 queued rows are a delay of 2 s; then the error is 0."""
+        ctrl = Ctrl(2.0, cost_s=0.005, headroom=0.8)
+        first = ctrl.update(period(0, 400, 400, 80))
+        assert ctrl.queue == 320
+        assert ctrl.estimated_delay_s == pytest.approx(2.0)
+        # e = 0, u = 0: only what is processed meanwhile may come in, H T / c = 80 of 400 rows.
+        assert first.keep == pytest.approx(0.2)
+        second = ctrl.update(period(1, 400, 80, 160))
+        # 240 queued: y = 1.5, e = 0.5, u = 0.4 * 0.5 * H / c = 32 rows more.
+        assert second.keep == pytest.approx((80 + 32) / 400)
+        third = ctrl.update(period(2, 400, 112, 112))
+        # e stays: u = (0.4 - 0.31) * 0.5 * 160 + 0.8 * 32 = 7.2 + 25.6.
+        assert third.keep == pytest.approx((80 + 32.8) / 400)
+
+    def test_more_out_than_in_reads_as_an_empty_queue(self) -> None:
+        ctrl = Ctrl(2.0, cost_s=0.005, headroom=0.99)
+        for number in range(20):
+            decision = ctrl.update(period(number, 250, 250, 500))
+        assert ctrl.queue == 0
+        assert decision.keep == 1.0
+
+    def test_the_cost_is_learnt_where_it_is_not_given(self) -> None:
+        ctrl = Ctrl(2.0, headroom=1.0)
+        for number in range(30):
+            ctrl.update(period(number, 200, 200, 100, busy_s=0.5))
+        assert ctrl._load.cost_s == pytest.approx(0.005)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"cost_s": 0.0}, "cost_s must be positive, got 0"),
+            ({"headroom": 0.0}, r"headroom must lie in \(0, 1\], got 0"),
+            ({"headroom": 1.2}, r"headroom must lie in \(0, 1\], got 1.2"),
+        ],
+    )
+    def test_bad_options(self, options: dict[str, float], message: str) -> None:
+        with pytest.raises(PenstockError, match=message):
+            Ctrl(2.0, **options)
+
+    def test_another_law(self) -> None:
+        quick, slow = Ctrl(2.0, 0.005, 1.0, ControlLaw.converging_in(1)), Ctrl(2.0, 0.005, 1.0, ControlLaw.converging_in(20))
+        full = period(0, 600, 600, 100)
+        assert (quick.update(full).keep or 0.0) < (slow.update(full).keep or 0.0)
+
+
+class TestSeamless:
+    def test_equations_4_to_6_by_hand(self) -> None:
+        law = Seamless(2.0, cost_s=0.005, headroom=0.8, coefficients={"join": 0.002})
+        decision = law.update(period(0, 400, 400, 80, backlog_rows={"source": 160, "join": 400}))
+        assert law.queued_load_s == pytest.approx(160 * 0.005 + 400 * 0.002)
+        assert law.estimated_delay_s == pytest.approx(2.0)
+        assert decision.keep == pytest.approx(0.8 * 0.5 / (400 * 0.005))  # u = 0: H T of 2 s of work
+        later = law.update(period(1, 400, 80, 80, backlog_rows={"source": 160, "join": 200}))
+        # qL = 1.2, y = 1.5, e = 0.5, u = H * 0.4 * 0.5 = 0.16.
+        assert later.keep == pytest.approx((0.16 + 0.4) / 2.0)
+
+    def test_headroom_follows_the_real_delay_while_shedding(self) -> None:
+        law = Seamless(2.0, cost_s=0.005, headroom=0.8, adjust_every=3)
+        for number in range(2):
+            law.update(period(number, 100, 50, 50, keep=0.5, mean_arrival_s=0.5 * number + 0.5 - 4.0))
+        assert law.headroom == 0.8
+        # Not shedding: this one does not count.
+        law.update(period(2, 100, 100, 50, keep=1.0, mean_arrival_s=-100.0))
+        law.update(period(3, 100, 50, 50, keep=0.5, mean_arrival_s=2.0 - 4.0))
+        assert law.headroom == pytest.approx(0.8 * 2.0 / 4.0)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"adjust_every": 0}, "adjust_every must be at least 1 period, got 0"),
+            ({"coefficients": {"join": -1.0}}, "queue 'join' must not be negative, got -1"),
+            ({"headroom": 2.0}, "headroom"),
+        ],
+    )
+    def test_bad_options(self, options: dict[str, object], message: str) -> None:
+        with pytest.raises(PenstockError, match=message):
+            Seamless(2.0, **options)  # type: ignore[arg-type]
+
+
+def batch(number: int, start_s: float, length_s: float, kept: int, offered: int, upcoming: int | None) -> Observation:  # noqa: PLR0917
+    gates = {"in": GateCount(offered, kept)}
+    return Observation(number, start_s, start_s + length_s, gates=gates, upcoming_rows=upcoming, taken_s=start_s + length_s)
+
+
+class TestMicroBatch:
+    def test_the_law_by_hand(self) -> None:
+        """o = 0.2 s, c = 1 ms: half of 0.95 D leaves 0.75 s, so 750 rows fit."""
+        law = MicroBatch(2.0)
+        law.update(batch(0, 0.0, 0.2, 0, 0, 10))
+        for number in range(1, 12):
+            decision = law.update(batch(number, number, 0.2 + 0.4 + 0.02 * number, 400 + 20 * number, 2000, 1500))
+        assert law.model.overhead_s == pytest.approx(0.2, abs=0.02)
+        assert law.model.cost_s == pytest.approx(0.001, rel=0.05)
+        assert decision.keep == pytest.approx(0.75 / 1.5, rel=0.05)
+        # A batch of 1.5 s has used up the time of the next one: 1.9 - 1.5 = 0.4 s, that is 200 rows.
+        assert law.update(batch(12, 20.0, 1.5, 1300, 2000, 2000)).keep == pytest.approx(200 / 2000, rel=0.2)
+
+    def test_a_target_below_the_overhead_is_said_once(self) -> None:
+        law = MicroBatch(0.5)
+        notes = [law.update(batch(n, n, 0.4 + 0.001 * k, k, 100, 100)).note for n, k in enumerate((0, 50, 100, 20, 80))]
+        said = [note for note in notes if note]
+        assert len(said) == 1
+        assert "delay target of 0.5 s can't be reached" in said[0]
+        assert "least target is about 0.8" in said[0]
+
+    def test_bad_margin(self) -> None:
+        with pytest.raises(PenstockError, match=r"margin must lie in \(0, 1\], got 0"):
+            MicroBatch(2.0, margin=0.0)
+
+
+class TestBatchFilter:
+    def test_a_jump_of_the_cost_is_taken_in_within_two_batches(self) -> None:
+        model = BatchFilter()
+        for kept in (0, 300, 500, 400, 450, 380, 420):
+            model.update(kept, 0.3 + 0.001 * kept)
+        for _ in range(2):
+            model.update(400, 0.3 + 0.002 * 400)
+        assert model.cost_s == pytest.approx(0.002, rel=0.1)
+        assert model.overhead_s == pytest.approx(0.3, rel=0.25)
+
+    def test_one_size_does_not_move_the_overhead(self) -> None:
+        """Under good control all batches are alike, and only the sum can be told."""
+        model = BatchFilter()
+        for kept in (0, 200, 600, 400):
+            model.update(kept, 0.2 + 0.001 * kept)
+        before = model.overhead_s
+        for _ in range(200):
+            model.update(700, 0.9)
+        assert model.overhead_s == pytest.approx(before, rel=0.1)
+        assert (model.overhead_s or 0) + 700 * (model.cost_s or 0) == pytest.approx(0.9, rel=0.01)
