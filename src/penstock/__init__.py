@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.control import Aurora, Controller, Decision, GateCount, KeepAll, Observation
+from penstock.control import Aurora, Controller, Ctrl, Decision, GateCount, KeepAll, MicroBatch, Observation, Seamless
 from penstock.errors import JournalError, PenstockError
 
 if TYPE_CHECKING:
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 __all__ = [
     "Aurora",
     "Controller",
+    "Ctrl",
     "Decision",
     "GateCount",
     "JournalError",
     "KeepAll",
+    "MicroBatch",
     "Observation",
     "PenstockError",
     "Report",
+    "Seamless",
     "Shedder",
     "read_journal",
     "register_replay",

@@ -85,31 +85,39 @@ def batch(start_s: float, end_s: float, offered: int, kept: int, delay_s: float)
 ARRIVALS = np.arange(100) / 10.0  # ten rows a second for ten seconds
 
 
-def test_delays_are_weighted_by_rows() -> None:
-    run = ArmRun("b", 10.0, (batch(0, 1, 90, 30, 1.0), batch(1, 2, 10, 10, 5.0)), keep=1.0)
+def test_the_delay_of_a_row_is_the_end_of_its_batch_minus_its_arrival() -> None:
+    run = ArmRun("b", 10.0, (batch(0, 9.5, 90, 30, 5.0), batch(9.5, 10.0, 10, 10, 0.5)), keep=1.0)
     found = summarise(run, ARRIVALS, target_s=2.0, capacity_rows_per_s=8.0)
-    assert found.mean_delay_s == pytest.approx((30 * 1.0 + 10 * 5.0) / 40)
-    assert found.p99_delay_s == 5.0
-    assert found.mean_violation_s == pytest.approx(10 * 3.0 / 40)
-    assert found.max_violation_s == 3.0
+    delays = np.concatenate([9.5 - ARRIVALS[:90], 10.0 - ARRIVALS[90:]])
+    weights = np.repeat([1 / 3, 1.0], [90, 10])
+    assert found.mean_delay_s == pytest.approx(np.average(delays, weights=weights))
+    assert found.mean_violation_s == pytest.approx(np.average(np.maximum(0, delays - 2), weights=weights))
+    assert found.max_violation_s == 7.5
     assert (found.arrived, found.kept, found.shed, found.queued) == (100, 40, 60, 0)
     assert found.goodput_rows_per_s == 4.0
     assert found.goodput_of_capacity == 0.5
 
 
 def test_rows_still_queued_count_with_their_age() -> None:
-    run = ArmRun("a", 10.0, (batch(0, 1, 50, 50, 1.0),), keep=1.0)
+    run = ArmRun("a", 10.0, (batch(0, 6, 50, 50, 1.0),), keep=1.0)
     found = summarise(run, ARRIVALS, target_s=2.0, capacity_rows_per_s=8.0)
     ages = 10.0 - ARRIVALS[50:]
     assert found.queued == 50
     assert found.arrived == found.kept + found.shed + found.queued
-    assert found.mean_delay_s == pytest.approx((50 * 1.0 + ages.sum()) / 100)
-    assert found.max_violation_s == pytest.approx(ages.max() - 2.0)
+    assert found.mean_delay_s == pytest.approx(((6.0 - ARRIVALS[:50]).sum() + ages.sum()) / 100)
 
 
 def test_of_queued_rows_only_the_share_that_is_kept_counts() -> None:
-    shed = ArmRun("b", 10.0, (batch(0, 1, 50, 25, 1.0),), keep=0.0)
-    assert summarise(shed, ARRIVALS, target_s=2.0, capacity_rows_per_s=8.0).mean_delay_s == 1.0
+    shed = ArmRun("b", 10.0, (batch(0, 5, 50, 25, 1.0),), keep=0.0)
+    found = summarise(shed, ARRIVALS, target_s=2.0, capacity_rows_per_s=8.0)
+    assert found.mean_delay_s == pytest.approx((5.0 - ARRIVALS[:50]).mean())
+
+
+def test_the_start_can_be_left_out() -> None:
+    run = ArmRun("b", 10.0, (batch(0, 5, 50, 50, 1.0), batch(5, 10, 50, 10, 1.0)), keep=1.0)
+    found = summarise(run, ARRIVALS, target_s=2.0, capacity_rows_per_s=8.0, from_s=5.0)
+    assert (found.arrived, found.kept, found.shed, found.queued) == (50, 10, 40, 0)
+    assert found.mean_delay_s == pytest.approx((10.0 - ARRIVALS[50:]).mean())
 
 
 def test_an_arm_without_a_batch_has_a_summary() -> None:

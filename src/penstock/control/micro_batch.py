@@ -33,7 +33,7 @@ class MicroBatch(Controller):
     0.5
     """
 
-    def __init__(self, delay_target_s: float, margin: float = 0.95) -> None:
+    def __init__(self, delay_target_s: float, margin: float = 0.97) -> None:
         super().__init__(delay_target_s)
         if not 0 < margin <= 1:
             raise PenstockError(f"margin must lie in (0, 1], got {margin}")

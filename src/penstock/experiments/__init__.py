@@ -25,6 +25,7 @@ EXPERIMENTS = {
     "seamless-5": "paper 002, figure 5: how often to adjust the headroom",
     "period": "which control period, tried out and advised from the trace",
     "microbatch": "all controllers on a simulated micro-batch engine",
+    "spark-controllers": "all controllers and three baselines on Spark",
 }
 
 Say = Callable[[str], None]

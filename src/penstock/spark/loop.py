@@ -105,7 +105,12 @@ class ControlLoop:
     def decide(self, observation: Observation) -> float | None:
         """Ask the controller; ``None`` where it has no opinion or failed."""
         decision = self.guarded("decide", self.controller.update, observation)
-        return None if decision is None else decision.keep
+        if decision is None:
+            return None
+        if decision.note is not None:
+            self.note(f"{self.label}: {decision.note}")
+        keep: float | None = decision.keep
+        return keep
 
     def read_meters(self) -> dict[str, MeterReading]:
         """Read every gate's counters and note what its rows lacked."""

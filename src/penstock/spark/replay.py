@@ -52,7 +52,7 @@ _BATCH_BYTES = 16 * 1024 * 1024
 # Own streams of random words, so that payload, key and class of a row have nothing to do with each other.
 _KEY_STREAM, _COST_STREAM, _PAYLOAD_STREAM = 1 << 40, 2 << 40, 3 << 40
 
-_COMMON = ("path", "seed", "speed", "repeat", "skip", "loop", "start", "partitions", "max_rows_per_batch")
+_COMMON = ("path", "seed", "speed", "repeat", "skip", "loop", "start", "partitions", "max_rows_per_batch", "max_rows_file")
 _KEYS = ("keys", "key_count", "key_exponent")
 _GENERATED = ("generator", "cost_classes", "payload_bytes")
 
@@ -90,6 +90,7 @@ class _Play:
     start_s: float | None
     partitions: int
     max_rows: int | None
+    max_rows_file: str | None
     keys: _Keys
     costs_s: tuple[float, ...]
     payload_bytes: int
@@ -162,6 +163,7 @@ class _Options:
             start_s=self.real("start", 0.0, zero=True) if "start" in given else None,
             partitions=self.whole("partitions", 2, 1, 10_000),
             max_rows=self.whole("max_rows_per_batch", 1, 1, 2**53) if "max_rows_per_batch" in given else None,
+            max_rows_file=given.get("max_rows_file"),
             keys=_Keys(
                 law=self.choice("keys", ("uniform", "zipf")),
                 count=self.whole("key_count", 1000, 1, 10_000_000),
@@ -303,6 +305,14 @@ def _t0_us(offset: Mapping[str, Any]) -> int:
     return round(float(offset["t0"]) * 1e6)
 
 
+def _limit_in(path: str) -> int:
+    """The most rows of a batch, by the file of that name."""
+    try:
+        return max(1, int(Path(path).read_text()))
+    except (OSError, ValueError):  # not there yet, or being written
+        return 1 << 60
+
+
 class _ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What is due by now, and the rows of a range. The planner's instance lives as long as the query."""
 
@@ -339,6 +349,8 @@ class _ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             due = min(due, first + limit.max_rows)
         elif isinstance(limit, ReadMinRows) and due - first < limit.min_rows:
             due = first
+        if self._play.max_rows_file is not None:
+            due = min(due, first + _limit_in(self._play.max_rows_file))
         return {"n": due, "t0": start["t0"]}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
@@ -403,6 +415,8 @@ class ReplaySource(DataSource):
     start                 epoch seconds of t = 0; in the past it makes a backlog (when the stream is first started)
     partitions            tasks a batch (2)
     max_rows_per_batch    admission control: a batch takes no more (no cap)
+    max_rows_file         the same, from a file that is read for every batch: backpressure from outside (no cap while
+                          there is no number in it)
     keys                  uniform or zipf (uniform); key_count of them (1000), key_exponent for zipf (1.0)
     cost_classes          costs such as ``100us,1ms``: each key has one, for good (0)
     payload_bytes         size of the payload, random bytes (16)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from penstock.control import Controller
 from penstock.errors import JournalError
 from penstock.experiments.demo.job import Job, Running
 from penstock.experiments.demo.summary import ArmRun, Batch
@@ -22,10 +24,24 @@ _LEAD_S = 2.0
 _POLL_S = 0.5
 
 
-def run_arm(job: Job, label: str, *, source: Mapping[str, Any], controller: str, seconds: float, tell: Tell) -> ArmRun:
-    """Run the job on the trace and stop it when the time is up, whatever it is doing then."""
+def run_arm(
+    job: Job,
+    label: str,
+    *,
+    source: Mapping[str, Any],
+    controller: str | Controller,
+    seconds: float,
+    tell: Tell,
+    double_at_s: float = math.inf,
+    after: Callable[[int], None] | None = None,
+) -> ArmRun:
+    """Run the job on the trace and stop it when the time is up, whatever it is doing then.
+
+    From ``double_at_s`` on rows take twice the work; ``after`` is called after each batch.
+    """
     begin_s = time.time() + _LEAD_S
-    running = job.start({**source, "start": f"{begin_s:.6f}"}, controller)
+    traced = {**source, "start": f"{begin_s:.6f}"}
+    running = job.start(traced, controller, double_from_s=begin_s + double_at_s, after=after)
     try:
         while (passed_s := time.time() - begin_s) < seconds:
             if (failure := running.query.exception()) is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -55,16 +56,27 @@ class Job:
         self._runs = count(1)
         register_replay(spark)
 
-    def start(self, source: Mapping[str, Any], controller: str | Controller) -> Running:
-        """Start the job on a source; with the controller ``keep-all`` it does what it does without Penstock."""
+    def start(
+        self,
+        source: Mapping[str, Any],
+        controller: str | Controller,
+        *,
+        double_from_s: float = math.inf,
+        after: Callable[[int], None] | None = None,
+    ) -> Running:
+        """Start the job on a source; with the controller ``keep-all`` it does what it does without Penstock.
+
+        Rows that arrive from ``double_from_s`` on take twice the work. ``after`` is called with the number of each batch that
+        is done.
+        """
         checkpoint = self._scratch / f"run{next(self._runs)}"
         options = {**_ROW_OPTIONS, **{name: str(value) for name, value in source.items()}}
         rows = self._spark.readStream.format("penstock-replay").options(**options).load()
         shedder = Shedder(self._target_s, controller=controller)
         gated = shedder.gate(rows, name="rows", arrival="arrival", identity="seq")
-        scored = gated.mapInArrow(scorer(self._work.rounds), SCORED)
+        scored = gated.mapInArrow(scorer(self._work.rounds, double_from_s), SCORED)
         counted = scored.groupBy(F.window("arrival", "5 seconds"), "key").agg(F.count("*"), F.avg("score"))
-        sink = _Dashboard()
+        sink = _Dashboard(after)
         query = shedder.foreach_batch(counted, sink, checkpoint=checkpoint, output_mode="update")
         return Running(shedder, query, checkpoint / "penstock", sink)
 
@@ -98,10 +110,11 @@ def _with_rows(query: StreamingQuery) -> list[Any]:
 class _Dashboard:
     """The sink: takes the updated counts to the driver, one Spark job a batch, until it is closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, after: Callable[[int], None] | None = None) -> None:
         self.closed = threading.Event()
+        self._after = after
 
-    def __call__(self, counts: DataFrame, batch_id: int) -> None:  # noqa: ARG002 - foreachBatch's signature
+    def __call__(self, counts: DataFrame, batch_id: int) -> None:
         if self.closed.is_set():
             return
         try:
@@ -109,3 +122,5 @@ class _Dashboard:
         except Exception:
             if not self.closed.is_set():  # else it was cancelled because the time is up
                 raise
+        if self._after is not None:
+            self._after(batch_id)

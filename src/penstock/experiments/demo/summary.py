@@ -68,17 +68,27 @@ class Summary:
     goodput_of_capacity: float
 
 
-def summarise(run: ArmRun, arrivals_s: Times, target_s: float, capacity_rows_per_s: float) -> Summary:
-    """Weigh each finished batch's delay by its rows; a row still queued counts with its age, as its delay is at least that.
+def summarise(run: ArmRun, arrivals_s: Times, target_s: float, capacity_rows_per_s: float, from_s: float = 0.0) -> Summary:
+    """Take the delay of every row: the end of its batch minus its arrival; of those still queued, their age: it is at least that.
 
-    Of the queued rows only the share that the gate would let through counts, so both arms are treated alike.
+    A batch has the next rows in the order of arrival, and the gate drops at random, so each of them counts with the share of its
+    batch that was kept; a queued row with the share that the gate would let through now, so that all arms are treated alike. Rows
+    that arrived before ``from_s`` don't count, nor does that time.
     """
     arrived = int(np.searchsorted(arrivals_s, run.seconds, side="right"))
-    waiting_s = run.seconds - arrivals_s[run.offered : arrived]
-    delays_s = np.concatenate((np.array([batch.delay_s for batch in run.batches], dtype=np.float64), waiting_s))
-    weights = np.concatenate((np.array([batch.kept for batch in run.batches], dtype=np.float64), waiting_s * 0 + run.keep))
+    ends_s, shares = np.full(arrived, run.seconds), np.full(arrived, run.keep)
+    at = 0
+    for batch in run.batches:
+        rows = slice(at, min(at + batch.offered, arrived))
+        ends_s[rows], shares[rows] = batch.end_s, batch.kept / max(1, batch.offered)
+        at = rows.stop
+    counted = arrivals_s[:arrived] >= from_s
+    delays_s, weights = (ends_s - arrivals_s[:arrived])[counted], shares[counted]
     violations_s = np.maximum(delays_s - target_s, 0.0)
-    goodput = run.kept / run.seconds
+    early = int(np.searchsorted(arrivals_s, from_s, side="left"))
+    kept = round(float(shares[early:at].sum())) if at > early else 0
+    offered = max(0, at - early)
+    goodput = sum(batch.kept for batch in run.batches if batch.end_s >= from_s) / (run.seconds - from_s)
     return Summary(
         label=run.label,
         batches=len(run.batches),
@@ -86,10 +96,10 @@ def summarise(run: ArmRun, arrivals_s: Times, target_s: float, capacity_rows_per
         p99_delay_s=_quantile(delays_s, weights, 0.99),
         mean_violation_s=_mean(violations_s, weights),
         max_violation_s=float(violations_s[weights > 0].max(initial=0.0)),
-        arrived=arrived,
-        kept=run.kept,
-        shed=run.offered - run.kept,
-        queued=max(0, arrived - run.offered),
+        arrived=arrived - early,
+        kept=kept,
+        shed=offered - kept,
+        queued=arrived - early - offered,
         goodput_rows_per_s=goodput,
         goodput_of_capacity=goodput / capacity_rows_per_s,
     )
