@@ -52,7 +52,7 @@ def test_micro_batch_holds_batches_at_half_the_target(load: float, overhead_s: f
     arrivals = constant(load / cost_ms * 1e3, 60)
     run = simulate_micro_batches(arrivals, MicroBatch(2.0), cost_s=cost_ms / 1e3, overhead_s=overhead_s, noise=noise)
     settled = run.series["t_s"] > 20
-    assert np.mean(run.series["batch_s"][settled]) == pytest.approx(0.95, rel=0.06)
+    assert np.mean(run.series["batch_s"][settled]) == pytest.approx(0.97, rel=0.05)
     # Within three points of the least loss for that batch time.
-    least = 1.0 - (1.0 - overhead_s / 0.95) / load
+    least = 1.0 - (1.0 - overhead_s / 0.97) / load
     assert 1.0 - run.series["keep"][settled].mean() <= least + 0.03

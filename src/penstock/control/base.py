@@ -89,12 +89,16 @@ class Decision:
     """The keep probability to put in force; ``None`` means no opinion yet: leave it as it is."""
 
     keep: float | None = None
+    full_rows: float | None = None
+    """Rows of a batch up to which ``keep`` holds; of later ones a ranked gate lets fewer and fewer through. ``None``: no bound."""
     note: str | None = None
     """Something that the user should know, in one line; it goes to the log and the report."""
 
     def __post_init__(self) -> None:
         if self.keep is not None and not (math.isfinite(self.keep) and 0.0 <= self.keep <= 1.0):
             raise PenstockError(f"keep must lie in [0, 1], got {self.keep}")
+        if self.full_rows is not None and not (math.isfinite(self.full_rows) and self.full_rows >= 0.0):
+            raise PenstockError(f"full_rows must not be negative, got {self.full_rows}")
 
 
 class Controller(ABC):

@@ -16,7 +16,8 @@ class MicroBatch(Controller):
     """A controller made for micro-batches, which are no queue: batch k takes ``o + c * kept(k)``.
 
     A row waits for the rest of the running batch and then for its own, so the worst delay is the sum of two batch times. If the
-    last one took ``B'``, this one may take ``B = min(m D / 2, m D - B')``, with a margin ``m`` for what can't be foreseen. The
+    last one took ``B'``, this one may take ``B = m D - B'``, with a margin ``m`` for what can't be foreseen; after a short one only
+    half of what that leaves over half the target is used, or long and short ones would take turns for ever. The
     number of rows that fit is ``(B - o) / c``, and of the ``n`` rows there are ``keep = (B - o) / (c n)`` stay. Among all
     controllers that hold batches of that length none loses less: the overhead o is paid once a batch whatever is dropped.
 
@@ -26,10 +27,10 @@ class MicroBatch(Controller):
 
     >>> from penstock.control.base import GateCount
     >>> law = MicroBatch(delay_target_s=2.0)
-    >>> for number, kept in enumerate((0, 500, 250)):        # an overhead of 0.2 s, and 1 ms a row
-    ...     seen = Observation(number, number, number + 0.2 + kept / 1e3, gates={"in": GateCount(kept, kept)}, upcoming_rows=1500)
+    >>> for number, kept in enumerate((0, 500, 770)):        # an overhead of 0.2 s, and 1 ms a row
+    ...     seen = Observation(number, number, number + 0.2 + kept / 1e3, gates={"in": GateCount(kept, kept)}, upcoming_rows=1540)
     ...     decision = law.update(seen)
-    >>> round(decision.keep, 2)                              # 0.75 s of 1.5 s of work
+    >>> round(decision.keep, 2)                              # 0.77 s of 1.54 s of work
     0.5
     """
 
@@ -55,32 +56,45 @@ class MicroBatch(Controller):
         if not observation.cold:
             self.model.update(observation.kept, observation.period_s)
             self._largest = max(float(observation.kept), _FADE * self._largest)
-        rows, waited_s = self._coming(observation)
-        overhead_s, cost_s = self.model.overhead_s, self.model.cost_s
-        note = self._unreachable()
-        if overhead_s is None or cost_s is None or rows is None:
-            return Decision(None, note)
-        batch_s = min(self.batch_time_s, self._margin * self.delay_target_s - waited_s)
-        # After a batch that was far too long the target is missed anyway: some rows must pass, or nothing is ever learnt.
-        batch_s = max(batch_s, _LEAST_SHARE * self.batch_time_s)
-        fitting = max((batch_s - overhead_s) / cost_s, self._proven_rows(observation, batch_s), 1.0)
-        if rows <= fitting or self._unproven(rows, waited_s):
-            return Decision(1.0, note)
-        return Decision(fitting / rows, note)
-
-    def _coming(self, observation: Observation) -> tuple[float | None, float]:
-        """The rows of the next batch, and how long the first of them has waited when it starts."""
-        last_start_s, self._last_start_s = self._last_start_s, observation.start_s
         if observation.upcoming_rows is not None:
-            taken_s = observation.taken_s if observation.taken_s is not None else observation.end_s
-            return float(observation.upcoming_rows), max(taken_s - observation.start_s, observation.period_s)
+            return self._by_batch(observation, float(observation.upcoming_rows))
+        return self._by_arrival(observation)
+
+    def _by_batch(self, observation: Observation, rows: float) -> Decision:
+        """The size of the batch is known."""
+        taken_s = observation.taken_s if observation.taken_s is not None else observation.end_s
+        waited_s = max(taken_s - observation.start_s, observation.period_s)
+        fitting, note = self._fitting(observation, waited_s, _REUSE), self._unreachable()
+        if fitting is None:
+            return Decision(None, note=note)
+        if rows <= fitting or self._unproven(rows, waited_s):
+            return Decision(1.0, note=note)
+        return Decision(fitting / rows, note=note)
+
+    def _by_arrival(self, observation: Observation) -> Decision:
+        """The decision meets a batch that gathers its rows while one of the right length runs: expect the rate to stay."""
+        last_start_s, self._last_start_s = self._last_start_s, observation.start_s
         gathered_s = observation.start_s - last_start_s if last_start_s is not None else observation.period_s
         if gathered_s > 0:
             rate = observation.offered / gathered_s
-            self._rate = rate if self._rate is None else max(rate, 0.5 * (rate + self._rate))
-        waited_s = observation.period_s
-        # The batch that this decision meets gathers its rows while one of the right length runs.
-        return (None if self._rate is None else self._rate * self.batch_time_s), waited_s
+            self._rate = rate if self._rate is None else 0.5 * (rate + self._rate)
+        fitting, note = self._fitting(observation, observation.period_s, 0.0), self._unreachable()
+        if fitting is None or self._rate is None:
+            return Decision(None, note=note)
+        expected = self._rate * self.batch_time_s
+        keep = min(1.0, fitting / expected) if expected > 0 else 1.0
+        return Decision(keep, full_rows=_EARLY * max(expected, fitting), note=note)
+
+    def _fitting(self, observation: Observation, waited_s: float, reuse: float) -> float | None:
+        """How many rows fit the time that is left by the batch before; ``None`` before the first row."""
+        overhead_s, cost_s = self.model.overhead_s, self.model.cost_s
+        if overhead_s is None or cost_s is None:
+            return None
+        spare_s = self.batch_time_s - waited_s
+        batch_s = self.batch_time_s + (spare_s if spare_s < 0 else reuse * spare_s)
+        # After a batch that was far too long the target is missed anyway: some rows must pass, or nothing is ever learnt.
+        batch_s = max(batch_s, _LEAST_SHARE * self.batch_time_s)
+        return max((batch_s - overhead_s) / cost_s, self._proven_rows(observation, batch_s), 1.0)
 
     def _proven_rows(self, observation: Observation, batch_s: float) -> float:
         """Whatever overhead and cost are, r times the rows take at most r times as long, for r of 1 and more."""
@@ -121,3 +135,6 @@ class MicroBatch(Controller):
 
 _LEAST_SHARE = 0.1
 _STRETCH, _FADE = 4.0, 0.9
+_REUSE = 0.5
+# Of the expected rows, keep falls from here on: a batch that is just as expected loses little by it.
+_EARLY = 0.8

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["plot", "run"]
 
 _TARGET_S, _ROW_COST_S, _START_S, _CORES = 2.0, 0.0004, 20.0, 2
-_LENGTH_S, _QUICK_LENGTH_S = 80.0, 40.0
+_LENGTH_S, _QUICK_LENGTH_S = 60.0, 40.0
 _OURS, _SEAMLESS = "MicroBatch", "SEaMLeSS"
 _ARMS = {
     "Spark alone": "keep-all",
