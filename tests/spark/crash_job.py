@@ -18,13 +18,15 @@ from penstock.spark.session import local_session
 
 RATE, DURATION_S = 400.0, 600.0
 KEEPS = (1.0, 0.5, 0.15, 0.75, 0.3, 0.9, 0.05)
+FULL = (1000.0, 200.0, None, 400.0)
 
 
 class Restless(ps.Controller):
-    """Another keep after every batch."""
+    """Another keep after every batch, and another bound."""
 
     def update(self, observation: ps.Observation) -> ps.Decision:
-        return ps.Decision(keep=KEEPS[(observation.batch_id + 1) % len(KEEPS)])
+        number = observation.batch_id + 1
+        return ps.Decision(keep=KEEPS[number % len(KEEPS)], full_rows=FULL[number % len(FULL)])
 
 
 def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
@@ -37,7 +39,7 @@ def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
     reader = spark.readStream.format("penstock-replay").option("generator", "b-model").option("seed", 5).option("start", start_s)
     source = reader.option("rate", RATE).option("duration", f"{DURATION_S}s").load()
     with ps.Shedder("2s", controller=Restless(2.0)) as shedder:
-        gated = shedder.gate(source, name="in", arrival="arrival", identity="seq")
+        gated = shedder.gate(source, name="in", arrival="arrival", identity="seq", bounded=mode == "by-arrival")
         checkpoint = str(directory / "checkpoint")
         if mode == "by-batch":
             # All kept rows of a bucket so far, in every batch that touches it.

@@ -35,7 +35,7 @@ def test_delay_target(target: Any) -> None:
 
 
 def test_controller() -> None:
-    with refused("unknown controller 'pid': there are aurora, keep-all"):
+    with refused("unknown controller 'pid': there are aurora, ctrl, keep-all, micro-batch, seamless"):
         ps.Shedder("2s", controller="pid")
     with refused("controller must be a name or a Controller, got 3"):
         ps.Shedder("2s", controller=3)  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT, SLOTS, KeepTable
+from penstock.errors import PenstockError
 from penstock.spark.gate import Gate
 from penstock.spark.monitor import PlanCounter
 
@@ -97,6 +98,35 @@ def test_classes_may_be_an_expression_and_set_by_arrival(spark: SparkSession) ->
     gate.publish_ring()
     keep = gate.ring.table().lookup(slots, (np.arange(count) < 4_000).astype(int))
     assert ids(gated) == np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep).tolist()
+
+
+def test_a_bounded_gate_keeps_what_the_twin_keeps(spark: SparkSession) -> None:
+    """Two partitions of ten thousand rows; in full are first all, then 1,000, then 3,000 of each."""
+    count = 20_000
+    gate, gated = build(rows(spark, count), bounded=True, weight="w")
+    assert gated.columns == ["id", "arrival", "kind", "w"]
+    slots = (np.arange(count) * 1000 + int(BASE_S * 1e6)) >> SLOT_SHIFT
+    gate.ring.decide(int(slots[0]) + 20, [0.8, 1_000.0])
+    gate.ring.decide(int(slots[0]) + 100, [0.5, 3_000.0])
+    gate.publish_ring()
+    keep = gate.ring.table().lookup(slots, ranks=np.arange(count) % 10_000)
+    assert keep.min() == pytest.approx(0.8 * 0.1**4)
+    expected = np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep)
+    found = {row["id"]: row["w"] for row in gated.select("id", "w").collect()}
+    assert sorted(found) == expected.tolist()
+    assert [found[place] for place in expected] == pytest.approx((1 / keep[expected]).tolist())
+    assert gate.meters.take().kept >= len(expected)
+
+
+def test_set_by_batch_a_bounded_gate_has_no_bound(spark: SparkSession) -> None:
+    gate, gated = build(rows(spark), bounded=True)
+    gate.publish_batch(gate.keeps(0.4, full_rows=10.0))
+    assert ids(gated) == np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(20_000))]) < 0.4).tolist()
+
+
+def test_a_bound_needs_an_arrival_column(spark: SparkSession) -> None:
+    with pytest.raises(PenstockError, match=r"gate 'g': bounded=True needs arrival="):
+        build(rows(spark), bounded=True, arrival=None)
 
 
 def test_weights_undo_the_drop(spark: SparkSession) -> None:

@@ -105,7 +105,7 @@ def batch(number: int, start_s: float, length_s: float, kept: int, offered: int,
 class TestMicroBatch:
     def test_the_law_by_hand(self) -> None:
         """o = 0.2 s, c = 1 ms, half of 0.97 D is 0.97 s. The last batch took 0.82 s: half of the spare 0.15 s may be used."""
-        law = MicroBatch(2.0)
+        law = MicroBatch(2.0, worst=0.97)
         law.update(batch(0, 0.0, 0.2, 0, 0, 10))
         for number in range(1, 12):
             decision = law.update(batch(number, number, 0.2 + 0.4 + 0.02 * number, 400 + 20 * number, 2000, 1500))
@@ -123,9 +123,9 @@ class TestMicroBatch:
         assert "delay target of 0.5 s can't be reached" in said[0]
         assert "least target is about 0.8" in said[0]
 
-    def test_bad_margin(self) -> None:
-        with pytest.raises(PenstockError, match=r"margin must lie in \(0, 1\], got 0"):
-            MicroBatch(2.0, margin=0.0)
+    def test_bad_worst(self) -> None:
+        with pytest.raises(PenstockError, match=r"worst must lie in \[0.1, 2\], got 0"):
+            MicroBatch(2.0, worst=0.0)
 
 
 class TestBatchFilter:

@@ -133,6 +133,19 @@ class TestNetwork:
         assert sum(o.completed or 0 for o in controller.seen) == run.completed
         assert sum(o.busy_s for o in controller.seen) == pytest.approx(run.kept * network.input_coefficient)
 
+    def test_a_cost_that_doubles_is_worked_and_seen(self) -> None:
+        controller = Always(1.0)
+        network, factor = OperatorNetwork.flat(3, 0.03), Profile.step(1.0, 2.0, 10.0)
+        run = simulate_network(constant(10, 20), network, controller, cost_factor=factor)
+        before, after = (
+            np.mean([o.delay_s for o in controller.seen if low <= o.end_s <= high and o.delay_s])
+            for low, high in ((2, 9), (12, 19))
+        )
+        assert before == pytest.approx(0.03, rel=0.02)
+        assert after == pytest.approx(0.06, rel=0.02)
+        assert sum(o.busy_s for o in controller.seen) == pytest.approx(100 * 0.03 + 100 * 0.06)
+        assert run.completed == 200
+
     def test_selectivity_discards(self) -> None:
         network = OperatorNetwork((0.001, 0.001), (0.3, 1.0), ((1,), ()), (0,))
         run = simulate_network(constant(500, 40), network, KeepAll(2.0), seed=3)
@@ -179,6 +192,26 @@ class TestMicroBatches:
         assert run.offered == arrivals.size
         assert run.kept == run.completed
         assert run.kept / run.offered == pytest.approx(0.5, abs=0.02)
+
+    def test_a_bounded_gate_holds_what_a_plain_one_can_not(self) -> None:
+        """By arrival the size of a batch is not known. Bursts and a cost that doubles half way."""
+        worst = {}
+        for bounded in (False, True):
+            runs = [
+                simulate_micro_batches(
+                    on_off(1500, 60, seed=seed),
+                    MicroBatch(2.0),
+                    cost_s=Profile.step(0.002, 0.004, 30.0),
+                    how="by arrival",
+                    bounded=bounded,
+                    seed=seed,
+                )
+                for seed in range(5)
+            ]
+            worst[bounded] = (max(run.mean_violation_s for run in runs), max(run.max_violation_s for run in runs))
+        assert worst[True][0] < 0.05
+        assert worst[True][0] < 0.2 * worst[False][0]
+        assert worst[True][1] < worst[False][1]
 
     def test_a_limit_only_delays(self) -> None:
         run = simulate_micro_batches(constant(1000, 30), KeepAll(2.0), cost_s=0.002, overhead_s=0.1, limit=lambda _: 300)

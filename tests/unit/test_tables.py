@@ -71,3 +71,13 @@ def test_merge_takes_the_later_of_two_decisions_for_one_slot() -> None:
     ring.merge([(5, (0.5,)), (5, (0.9,))])
     ring.merge([(4, (0.1,)), (5, (0.9,))])
     assert ring.changes == [(4, (0.1,)), (5, (0.9,))]
+
+
+def test_a_bounded_table_keeps_at_most_a_third_more_than_in_full() -> None:
+    ring = SlotRing(1, bounded=True)
+    assert ring.table().lookup(np.array([5]), ranks=np.array([10**6])).tolist() == [1.0]
+    ring.decide(100, [0.5, 1_000.0])
+    kept = ring.table().lookup(np.full(10**6, 100), ranks=np.arange(10**6)).sum()
+    assert 500 < kept < 1.34 * 500
+    with pytest.raises(PenstockError, match="needs 2 keep values, got 1"):
+        ring.decide(200, [0.5])

@@ -50,7 +50,7 @@ class Observation:
     mean_arrival_s: float | None = None
     """Mean arrival time of the rows kept."""
     backlog_rows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Rows waiting behind the batch, by source, where the source tells."""
+    """Rows that wait when the period ends, by source or queue, with those that came in it; empty where that is not known."""
     upcoming_rows: int | None = None
     completed: int | None = None
     """Rows that left the system, put out or discarded; ``None`` where those are the rows kept, as in a micro-batch."""
@@ -90,7 +90,7 @@ class Decision:
 
     keep: float | None = None
     full_rows: float | None = None
-    """Rows of a batch up to which ``keep`` holds; of later ones a ranked gate lets fewer and fewer through. ``None``: no bound."""
+    """Rows of a batch up to which ``keep`` holds; of later ones a bounded gate lets fewer and fewer through."""
     note: str | None = None
     """Something that the user should know, in one line; it goes to the log and the report."""
 

@@ -86,10 +86,10 @@ class LoadModel:
         """Rows that wait for the next batch: counted where the engine tells, else as many as came in the time of the last one."""
         if observation.upcoming_rows is not None:
             return float(observation.upcoming_rows)
-        known = sum(observation.backlog_rows.values())
+        if observation.backlog_rows:
+            return float(sum(observation.backlog_rows.values()))
         incoming = self.incoming(observation)
-        arriving = incoming[0] * observation.period_s / incoming[1] if incoming is not None else 0.0
-        return known + (arriving if observation.completed is None else 0.0)
+        return incoming[0] * observation.period_s / incoming[1] if incoming is not None else 0.0
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""

@@ -15,18 +15,22 @@ __all__ = ["MicroBatch"]
 class MicroBatch(Controller):
     """A controller made for micro-batches, which are no queue: batch k takes ``o + c * kept(k)``.
 
-    A row waits for the rest of the running batch and then for its own, so the worst delay is the sum of two batch times. If the
-    last one took ``B'``, this one may take ``B = m D - B'``, with a margin ``m`` for what can't be foreseen; after a short one only
-    half of what that leaves over half the target is used, or long and short ones would take turns for ever. The
-    number of rows that fit is ``(B - o) / c``, and of the ``n`` rows there are ``keep = (B - o) / (c n)`` stay. Among all
-    controllers that hold batches of that length none loses less: the overhead o is paid once a batch whatever is dropped.
+    A row waits for the rest of the running batch and then for its own, so the oldest row of a batch waits for two batch times.
+    If the last batch took ``B'`` and the oldest row may wait for ``W``, this one may take ``B = W - B'``; after a short one
+    only half of what that leaves over ``W / 2`` is used, or long and short ones would take turns for ever. The number of rows
+    that fit is ``(B - o) / c``, and of the ``n`` rows there are ``keep = (B - o) / (c n)`` stay. Among all controllers that
+    hold batches of that length none loses less: the overhead o is paid once a batch whatever is dropped.
 
-    What it needs is n. In ``foreachBatch`` the size of the batch is known before it runs. With a native sink it is expected
-    from the rate of the last batches. The overhead and the cost are learnt (``BatchFilter``), and a jump of the cost is taken
-    in at once.
+    Long batches lose less, then, and ``worst`` says what that is worth to you: W is so many times the target. At 1 even the
+    oldest row of a batch meets it. At 4/3 the mean delay is the target, which is what CTRL and SEaMLeSS aim at.
+
+    What it needs is n. In ``foreachBatch`` the size of the batch is known before it runs. With a native sink it is expected from
+    the rate of the last batches, and ``full_rows`` bounds what happens if it is more: a gate that is bounded lets fewer and fewer
+    of the rows beyond it through. The overhead and the cost are learnt (``BatchFilter``), and a jump of the cost is taken in
+    at once.
 
     >>> from penstock.control.base import GateCount
-    >>> law = MicroBatch(delay_target_s=2.0)
+    >>> law = MicroBatch(delay_target_s=2.0, worst=0.97)
     >>> for number, kept in enumerate((0, 500, 770)):        # an overhead of 0.2 s, and 1 ms a row
     ...     seen = Observation(number, number, number + 0.2 + kept / 1e3, gates={"in": GateCount(kept, kept)}, upcoming_rows=1540)
     ...     decision = law.update(seen)
@@ -34,11 +38,11 @@ class MicroBatch(Controller):
     0.5
     """
 
-    def __init__(self, delay_target_s: float, margin: float = 0.97) -> None:
+    def __init__(self, delay_target_s: float, worst: float = 1.0) -> None:
         super().__init__(delay_target_s)
-        if not 0 < margin <= 1:
-            raise PenstockError(f"margin must lie in (0, 1], got {margin}")
-        self._margin = margin
+        if not 0.1 <= worst <= 2.0:
+            raise PenstockError(f"worst must lie in [0.1, 2], got {worst}")
+        self._worst_s = worst * delay_target_s
         self.model = BatchFilter()
         """What is known of overhead and cost."""
         self._last_start_s: float | None = None
@@ -49,7 +53,7 @@ class MicroBatch(Controller):
     @property
     def batch_time_s(self) -> float:
         """The batch time that the target allows when all goes well."""
-        return self._margin * self.delay_target_s / 2.0
+        return self._worst_s / 2.0
 
     def update(self, observation: Observation) -> Decision:
         """Learn from the batch that was, and say how much of the next one fits."""
@@ -114,9 +118,10 @@ class MicroBatch(Controller):
         if self._warned or overhead_s is None or self.model.cost_s is None or overhead_s < self.batch_time_s:
             return None
         self._warned = True
+        least_s = 2.0 * overhead_s * self.delay_target_s / self._worst_s
         return (
             f"the delay target of {self.delay_target_s:g} s can't be reached, whatever is shed: a batch takes {overhead_s:.2g} s "
-            f"without any rows, so the least target is about {2 * overhead_s / self._margin:.2g} s; going on with best effort"
+            f"without any rows, so the least target is about {least_s:.2g} s; going on with best effort"
         )
 
     def snapshot(self) -> dict[str, Any]:

@@ -88,16 +88,10 @@ class Seamless(Controller):
         return Decision(keep=1.0 if allowed >= load or not load else max(0.0, allowed / load))
 
     def _queued(self, observation: Observation, cost_s: float) -> float:
-        """Equation 4. Of a micro-batch engine, what waits for the next batch."""
-        if observation.upcoming_rows is not None:
-            inside = sum(
-                rows * self._coefficients[name] for name, rows in observation.backlog_rows.items() if name in self._coefficients
-            )
-            return observation.upcoming_rows * cost_s + inside
-        queued = sum(rows * self._coefficients.get(name, cost_s) for name, rows in observation.backlog_rows.items())
-        if observation.completed is None:
-            queued += (self._load.waiting(observation) - sum(observation.backlog_rows.values())) * cost_s
-        return queued
+        """Equation 4. Where only the number of rows is known that wait for the next batch, each counts as one that comes in."""
+        if not observation.backlog_rows:
+            return self._load.waiting(observation) * cost_s
+        return sum(rows * self._coefficients.get(name, cost_s) for name, rows in observation.backlog_rows.items())
 
     def _adjust(self, observation: Observation) -> None:
         """The second loop: ``H D / D'`` from the real delay while shedding (section III B)."""

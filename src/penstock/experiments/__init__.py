@@ -17,6 +17,7 @@ EXPERIMENTS = {
     "overhead": "what gate, journal and monitor cost a micro-batch that sheds nothing",
     "table": "how long it takes to swap a table of 10,000 entries",
     "replay": "how many rows a second the replay source plays on one core",
+    "simulator": "how many tuples a second the simulators run on one core",
     "ctrl-6a": "paper 001, figure 6A: open loop against feedback, constant cost",
     "ctrl-6b": "paper 001, figure 6B: open loop against feedback, sinusoidal cost",
     "seamless-3": "paper 002, figure 3: a background job at 100 s",
@@ -26,6 +27,7 @@ EXPERIMENTS = {
     "period": "which control period, tried out and advised from the trace",
     "microbatch": "all controllers on a simulated micro-batch engine",
     "spark-controllers": "all controllers and three baselines on Spark",
+    "spark-native": "our controller on Spark with native sinks, where the size of a batch is not known",
 }
 
 Say = Callable[[str], None]

@@ -1,8 +1,8 @@
 """All controllers on a micro-batch engine: bursts, a cost that doubles half way, an overhead of 0.1 and of 0.3 s a batch.
 
 2 ms a row, target 2 s, 120 s; on-off arrivals (as bursty as BC-pAug89) at 1.5 and 3 times the capacity before the cost doubles
-at 60 s; batch times vary by 5 %. By batch the size of a batch is known before it runs, by arrival it is not. No controller is
-told cost, overhead or headroom.
+at 60 s; batch times vary by 5 %. By batch the size of a batch is known before it runs, by arrival it is not; a bounded gate lets
+fewer and fewer rows through beyond what the controller expects. No controller is told cost, overhead or headroom.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
     drawn = {}
     for overhead_s in (0.1, 0.3):
         for load in (1.5, 3.0):
-            for how in ("by batch", "by arrival"):
-                for name, kind in _KINDS.items():
+            for how in ("by batch", "by arrival", "bounded"):
+                for name, kind in (_KINDS if how != "bounded" else {"MicroBatch": MicroBatch}).items():
                     say(f"{name} {how}, overhead {overhead_s} s, {load} times the capacity")
                     runs = over_seeds(lambda seed, k=kind, o=overhead_s, x=load, h=how: _run(k(_TARGET_S), o, x, h, seed), seeds)  # type: ignore[misc]
                     setting = {"overhead s": overhead_s, "load": load, "how": how, "least loss %": 100 * _least(overhead_s, load)}
@@ -59,6 +59,7 @@ def _run(controller: Controller, overhead_s: float, load: float, how: str, seed:
         cost_s=Profile.step(_COST_S, 2 * _COST_S, _LENGTH_S / 2),
         overhead_s=overhead_s,
         how="by batch" if how == "by batch" else "by arrival",
+        bounded=how == "bounded",
         noise=_NOISE,
         seed=seed,
     )

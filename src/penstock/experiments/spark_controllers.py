@@ -18,7 +18,7 @@ import math
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.control import Controller, MicroBatch
 from penstock.experiments.demo.summary import ArmRun, summarise
 from penstock.experiments.demo.work import calibrate
 from penstock.experiments.plotting import lines
@@ -35,14 +36,14 @@ from penstock.experiments.throttle import PidThrottle
 from penstock.simulation.traffic import Traffic
 
 if TYPE_CHECKING:
-    from penstock.experiments.demo.job import Job
+    from penstock.experiments.demo.job import Form, Job
 
-__all__ = ["plot", "run"]
+__all__ = ["Arm", "DOUBLED", "Setting", "THREE_TIMES", "column", "drawn", "plot", "run", "run_arms"]
 
 _TARGET_S, _ROW_COST_S, _START_S, _CORES = 2.0, 0.0004, 20.0, 2
 _LENGTH_S, _QUICK_LENGTH_S = 60.0, 40.0
-_OURS, _SEAMLESS = "MicroBatch", "SEaMLeSS"
-_ARMS = {
+_OURS, _SEAMLESS, _AT_MEAN = "MicroBatch", "SEaMLeSS", "MicroBatch, mean at D"
+_ARMS: dict[str, str | Controller] = {
     "Spark alone": "keep-all",
     "cap": "keep-all",
     "PID throttle": "keep-all",
@@ -50,29 +51,32 @@ _ARMS = {
     "CTRL": "ctrl",
     _SEAMLESS: "seamless",
     _OURS: "micro-batch",
+    _AT_MEAN: MicroBatch(_TARGET_S, worst=4 / 3),
 }
-_QUICK_ARMS = ("Spark alone", _SEAMLESS, _OURS)
+"""The controller of each arm, all of them by batch."""
+_QUICK_ARMS = (_SEAMLESS, _OURS, _AT_MEAN)
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
+class Setting:
+    """What is done to the job."""
+
     name: str
     load: float
     doubled: bool = False
     hog: bool = False
 
 
-_SETTINGS = (
-    _Setting("1.5 times capacity", 1.5),
-    _Setting("3 times capacity", 3.0),
-    _Setting("cost doubles", 1.5, doubled=True),
-    _Setting("CPU hog", 1.5, hog=True),
-)
+THREE_TIMES = Setting("3 times capacity", 3.0)
+DOUBLED = Setting("cost doubles", 1.5, doubled=True)
+_SETTINGS = (Setting("1.5 times capacity", 1.5), THREE_TIMES, DOUBLED, Setting("CPU hog", 1.5, hog=True))
 
 
 @dataclass(frozen=True, slots=True)
-class _Arm:
-    setting: _Setting
+class Arm:
+    """What one controller made of one setting."""
+
+    setting: Setting
     name: str
     run: ArmRun
     row: Row
@@ -83,28 +87,49 @@ class _Arm:
 
 def run(*, quick: bool, say: Callable[[str], None]) -> Result:
     """Run all settings."""
+    names = _QUICK_ARMS if quick else tuple(_ARMS)
+    arms = run_arms(
+        {name: (_ARMS[name], "by batch") for name in names},
+        (THREE_TIMES, DOUBLED) if quick else _SETTINGS,
+        _QUICK_LENGTH_S if quick else _LENGTH_S,
+        say,
+    )
+    return Result("spark-controllers", [arm.row for arm in arms], bars=_bars(arms), claims=_claims(arms), lines=drawn(arms))
+
+
+def run_arms(
+    kinds: Mapping[str, tuple[str | Controller, Form]], settings: Sequence[Setting], length_s: float, say: Callable[[str], None]
+) -> list[Arm]:
+    """Run every arm, a controller and the form of the job, in every setting."""
     from penstock.experiments.demo.job import Job  # noqa: PLC0415 - needs Spark
 
-    length_s = _QUICK_LENGTH_S if quick else _LENGTH_S
-    arms: list[_Arm] = []
+    arms: list[Arm] = []
     with fresh_session("spark-controllers", _CORES) as (spark, scratch):
-        work = calibrate(_ROW_COST_S)
-        job = Job(spark, work, scratch, _TARGET_S)
+        job = Job(spark, calibrate(_ROW_COST_S), scratch, _TARGET_S)
         job.warm_up()
-        for number, setting in enumerate(_SETTINGS[1:3] if quick else _SETTINGS):
+        for number, setting in enumerate(settings, start=1):
             capacity, overhead_s = job.capacity(_TARGET_S), job.warm_up()
             say(f"{setting.name}: capacity {capacity:,.0f} rows/s, an empty batch {overhead_s * 1e3:.0f} ms")
-            source = {"generator": "on-off", "rate": setting.load * capacity, "duration": f"{length_s}s", "seed": number + 1}
-            arrivals = Traffic.of("on-off", rate=setting.load * capacity, duration_s=length_s, seed=number + 1).arrivals()
-            for name in _QUICK_ARMS if quick else _ARMS:
+            rate = setting.load * capacity
+            source = {"generator": "on-off", "rate": rate, "duration": f"{length_s}s", "seed": number}
+            arrivals = Traffic.of("on-off", rate=rate, duration_s=length_s, seed=number).arrivals()
+            for name, kind in kinds.items():
                 say(f"{setting.name}: {name}")
-                found = _run(job, name, setting, source, length_s, capacity=capacity, scratch=scratch)
+                found = _run(job, name, kind, setting, source, length_s=length_s, capacity=capacity, scratch=scratch)
                 arms.append(_measured(setting, name, found, arrivals, capacity=capacity, overhead_s=overhead_s))
-    return Result("spark-controllers", [arm.row for arm in arms], bars=_bars(arms), claims=_claims(arms), lines=_drawn(arms))
+    return arms
 
 
 def _run(
-    job: Job, name: str, setting: _Setting, source: dict[str, Any], length_s: float, *, capacity: float, scratch: Path
+    job: Job,
+    name: str,
+    kind: tuple[str | Controller, Form],
+    setting: Setting,
+    source: dict[str, Any],
+    *,
+    length_s: float,
+    capacity: float,
+    scratch: Path,
 ) -> ArmRun:
     from penstock.experiments.demo.arm import run_arm  # noqa: PLC0415 - needs Spark
 
@@ -122,7 +147,8 @@ def _run(
             job,
             f"{setting.name}, {name}",
             source=source,
-            controller=_ARMS[name],
+            controller=kind[0],
+            form=kind[1],
             seconds=length_s,
             tell=_tell_nothing,
             double_at_s=length_s / 2 if setting.doubled else math.inf,
@@ -171,7 +197,7 @@ def _hog_from(after_s: float) -> Iterator[None]:
             process.join()
 
 
-def _measured(setting: _Setting, name: str, found: ArmRun, arrivals: np.ndarray, *, capacity: float, overhead_s: float) -> _Arm:
+def _measured(setting: Setting, name: str, found: ArmRun, arrivals: np.ndarray, *, capacity: float, overhead_s: float) -> Arm:
     summary = summarise(found, arrivals, _TARGET_S, capacity, from_s=_START_S)
     batches = [batch for batch in found.batches if batch.start_s >= _START_S]
     kept, busy_s = sum(batch.kept for batch in batches), sum(batch.end_s - batch.start_s for batch in batches)
@@ -195,7 +221,7 @@ def _measured(setting: _Setting, name: str, found: ArmRun, arrivals: np.ndarray,
         "of capacity": goodput / capacity,
         "of what D allows": goodput / able if able and math.isfinite(able) else None,
     }
-    return _Arm(setting, name, found, row, _back_after(found), least_loss)
+    return Arm(setting, name, found, row, _back_after(found), least_loss)
 
 
 def _back_after(found: ArmRun) -> float:
@@ -210,29 +236,30 @@ def _back_after(found: ArmRun) -> float:
     return float(max(over, default=0)) if late else math.inf
 
 
-def _number(arms: list[_Arm], setting: str, name: str, column: str) -> float:
-    found = [arm.row[column] for arm in arms if arm.setting.name == setting and arm.name == name]
+def column(arms: list[Arm], setting: str, name: str, what: str) -> float:
+    """One number of one arm; nan where there is none."""
+    found = [arm.row[what] for arm in arms if arm.setting.name == setting and arm.name == name]
     return float(found[0]) if found and isinstance(found[0], int | float) else math.nan
 
 
-def _bars(arms: list[_Arm]) -> list[Bar]:
+def _bars(arms: list[Arm]) -> list[Bar]:
     settings = list(dict.fromkeys(arm.setting.name for arm in arms))
     steady = [name for name in settings if "capacity" in name]
-    bars = [Bar.at_most(f"mean violation at {name}, s", _number(arms, name, _OURS, "mean violation s"), 0.05) for name in steady]
+    bars = [Bar.at_most(f"mean violation at {name}, s", column(arms, name, _OURS, "mean violation s"), 0.05) for name in steady]
     for name in settings:
-        worst = _number(arms, name, _OURS, "max violation s")
-        others = [_number(arms, name, arm, "max violation s") for arm in _ARMS if arm != _OURS]
+        worst = column(arms, name, _OURS, "max violation s")
+        others = [column(arms, name, arm, "max violation s") for arm in _ARMS if arm not in (_OURS, _AT_MEAN)]
         next_best = min((value for value in others if math.isfinite(value)), default=math.inf)
         # The issue's bar: 0.7 s, or the best of all arms by a factor of two.
         bars.append(Bar.at_most(f"max violation, {name}, s", worst, max(0.7, next_best / 2)))
     bars += [
-        Bar.at_least(f"goodput against what D allows, {name}", _number(arms, name, _OURS, "of what D allows"), 0.92)
+        Bar.at_least(f"goodput against what D allows, {name}", column(arms, name, _OURS, "of what D allows"), 0.92)
         for name in steady
     ]
     bars += [
         Bar.at_most(
             f"loss above SEaMLeSS, {name}, points",
-            _number(arms, name, _OURS, "loss %") - _number(arms, name, _SEAMLESS, "loss %"),
+            column(arms, name, _OURS, "loss %") - column(arms, name, _SEAMLESS, "loss %"),
             3.0,
         )
         for name in settings
@@ -242,11 +269,11 @@ def _bars(arms: list[_Arm]) -> list[Bar]:
     return bars
 
 
-def _claims(arms: list[_Arm]) -> list[Claim]:
+def _claims(arms: list[Arm]) -> list[Claim]:
     settings = list(dict.fromkeys(arm.setting.name for arm in arms))
     found = []
     for name in settings:
-        ours, seamless = (_number(arms, name, arm, "mean violation s") for arm in (_OURS, _SEAMLESS))
+        ours, seamless = (column(arms, name, arm, "mean violation s") for arm in (_OURS, _SEAMLESS))
         found.append(
             Claim(
                 f"{name}: MicroBatch violates less than SEaMLeSS",
@@ -255,10 +282,24 @@ def _claims(arms: list[_Arm]) -> list[Claim]:
                 ours <= seamless,
             )
         )
+        mean, loss, other = (
+            column(arms, name, _AT_MEAN, "mean violation s"),
+            column(arms, name, _AT_MEAN, "loss %"),
+            column(arms, name, _SEAMLESS, "loss %"),
+        )
+        found.append(
+            Claim(
+                f"{name}: aimed at the mean delay as SEaMLeSS is, MicroBatch loses no more than 3 points more",
+                "design: the loss is SEaMLeSS's",
+                f"{loss:.1f} % at a violation of {mean:.3f} s against {other:.1f} % at {seamless:.3f} s",
+                loss <= other + 3.0,
+            )
+        )
     return found
 
 
-def _drawn(arms: list[_Arm]) -> dict[str, tuple[list[float], list[float]]]:
+def drawn(arms: list[Arm]) -> dict[str, tuple[list[float], list[float]]]:
+    """The mean delay of the batches of each arm, cut at 10 s."""
     return {
         f"{arm.name}|{arm.setting.name}": (
             [batch.end_s for batch in arm.run.batches if batch.kept],
@@ -268,10 +309,10 @@ def _drawn(arms: list[_Arm]) -> dict[str, tuple[list[float], list[float]]]:
     }
 
 
-def plot(result: Result, path: Path) -> None:
+def plot(result: Result, path: Path, title: str = "Every controller on Spark, target 2 s") -> None:
     """Draw the mean delay of the batches, one panel a setting, cut at 10 s."""
     panels: dict[str, dict[str, tuple[Any, Any]]] = {}
     for key, line in result.lines.items():
         name, _, setting = key.partition("|")
         panels.setdefault(f"{setting}: delay, s", {})[name] = line
-    lines(panels, path, title="Every controller on Spark, target 2 s", target=_TARGET_S)
+    lines(panels, path, title=title, target=_TARGET_S)

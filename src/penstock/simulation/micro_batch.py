@@ -13,7 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.control.base import Controller, GateCount, Observation
+from penstock.control.base import Controller, Decision, GateCount, Observation
+from penstock.drop.tables import UNBOUNDED, share_by_rank
 from penstock.errors import PenstockError
 from penstock.simulation.outcome import Outcome
 from penstock.simulation.profile import Profile
@@ -32,6 +33,7 @@ def simulate_micro_batches(
     overhead_s: float | Profile = 0.2,
     headroom: float | Profile = 1.0,
     how: Literal["by batch", "by arrival"] = "by batch",
+    bounded: bool = False,
     limit: Callable[[Observation | None], int | None] | None = None,
     noise: float = 0.0,
     lag_s: float = 0.15,
@@ -41,8 +43,9 @@ def simulate_micro_batches(
     """Run arrivals through a controlled micro-batch engine.
 
     ``noise`` is the relative standard deviation of a batch's time. By arrival, a decision takes effect ``lag_s`` after the
-    batch it was made on. ``limit`` says, from what was seen of the last batch, how many rows the next one may take from the
-    source; the others wait.
+    batch it was made on; with ``bounded``, of the rows beyond those expected fewer and fewer are kept, as at a bounded gate.
+    ``limit`` says, from what was seen of the last batch, how many rows the next one may take from the source; the others
+    wait.
 
     >>> from penstock.control import KeepAll
     >>> steady = simulate_micro_batches(np.arange(0.0, 60.0, 0.01), KeepAll(2.0), cost_s=0.005, overhead_s=0.2)
@@ -74,7 +77,7 @@ def simulate_micro_batches(
             keep = keep if decision.keep is None else decision.keep
             passed = draws[at:upto] < keep
         else:
-            passed = draws[at:upto] < schedule.keeps(times[at:upto])
+            passed = draws[at:upto] < schedule.keeps(times[at:upto], bounded=bounded)
             keep = float(passed.mean())
         count = int(passed.sum())
         factor = max(0.1, 1.0 + noise * rng.standard_normal()) if noise else 1.0
@@ -90,10 +93,10 @@ def simulate_micro_batches(
             keep=keep,
             busy_s=busy_s,
             mean_arrival_s=float(times[at:upto][passed].mean()) if count else None,
-            backlog_rows={"source": arrived - upto},
+            backlog_rows={"source": int(np.searchsorted(times, end_s, side="right")) - upto},
         )
         if how == "by arrival":
-            schedule.decide(end_s + lag_s, controller.update(seen).keep)
+            schedule.decide(end_s + lag_s, controller.update(seen))
         for name, value in (
             ("t_s", now_s),
             ("delay_s", float(batch.mean()) if count else np.nan),
@@ -119,6 +122,7 @@ def _with_size(seen: Observation, rows: int, now_s: float) -> Observation:
         keep=seen.keep,
         busy_s=seen.busy_s,
         mean_arrival_s=seen.mean_arrival_s,
+        backlog_rows={"source": rows},
         upcoming_rows=rows,
         taken_s=now_s,
     )
@@ -130,11 +134,14 @@ class _Schedule:
     def __init__(self) -> None:
         self._from_s: list[float] = [-math.inf]
         self._keeps: list[float] = [1.0]
+        self._full: list[float] = [UNBOUNDED]
 
-    def decide(self, from_s: float, keep: float | None) -> None:
+    def decide(self, from_s: float, decision: Decision) -> None:
         self._from_s.append(from_s)
-        self._keeps.append(self._keeps[-1] if keep is None else keep)
+        self._keeps.append(self._keeps[-1] if decision.keep is None else decision.keep)
+        self._full.append(UNBOUNDED if decision.full_rows is None else decision.full_rows)
 
-    def keeps(self, times: Times) -> Times:
-        found: Times = np.asarray(self._keeps)[np.searchsorted(self._from_s, times, side="right") - 1]
-        return found
+    def keeps(self, times: Times, *, bounded: bool) -> Times:
+        places = np.searchsorted(self._from_s, times, side="right") - 1
+        found: Times = np.asarray(self._keeps)[places]
+        return found * share_by_rank(np.arange(times.size), np.asarray(self._full)[places]) if bounded else found

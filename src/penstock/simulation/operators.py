@@ -88,13 +88,15 @@ def simulate_network(
     *,
     period_s: float = 0.5,
     headroom: float | Profile = 1.0,
+    cost_factor: float | Profile = 1.0,
     stop_s: float | None = None,
     train: int = 10,
     seed: int = 0,
 ) -> Outcome:
     """Run arrivals through a controlled network.
 
-    The scheduler takes up to ``train`` rows from a queue before it goes on. The delay of an output is counted from the arrival of
+    ``headroom`` is the share of the CPU there is, ``cost_factor`` multiplies the cost of all operators, and both may change. The
+    scheduler takes up to ``train`` rows from a queue before it goes on. The delay of an output is counted from the arrival of
     the row it comes from. ``completed`` in what the controller sees counts rows put out or discarded, as paper 002 has CTRL count
     them. Queues are named by the number of their operator.
 
@@ -104,12 +106,14 @@ def simulate_network(
     (2, 2.0)
     """
     times = arrival_times(arrivals)
-    share = Profile.of(headroom)
+    share, factor = Profile.of(headroom), Profile.of(cost_factor)
+    if share.cell_s != factor.cell_s:
+        raise PenstockError(f"headroom and cost must change on one grid, got cells of {share.cell_s} and {factor.cell_s} s")
     if not (math.isfinite(period_s) and period_s > 0):
         raise PenstockError(f"the control period must be positive, got {period_s} s")
     draws = np.random.default_rng(seed).random(times.size)
     last_s = float(times[-1]) if stop_s is None else stop_s
-    shares = share.grid(2.0 * last_s + 60.0)
+    shares, factors = share.grid(2.0 * last_s + 60.0), factor.grid(2.0 * last_s + 60.0)
     engine = _Engine(network, seed)
     tally = DelayTally(controller.delay_target_s)
     periods = math.ceil((last_s + 1e-9) / period_s)
@@ -120,7 +124,7 @@ def simulate_network(
         upto = int(np.searchsorted(times, end_s, side="left"))
         admitted = times[at:upto][draws[at:upto] < keep]
         kept += admitted.size
-        seen = engine.run(admitted, end_s, shares, cell_s=share.cell_s, train=train, tally=tally)
+        seen = engine.run(admitted, end_s, shares, factors, cell_s=share.cell_s, train=train, tally=tally)
         delay_s = seen.delay_s
         decision = controller.update(
             Observation(
@@ -178,12 +182,14 @@ class _Engine:
         """Whether any row is inside."""
         return bool(self.lengths.any())
 
-    def run(self, admitted: Times, end_s: float, shares: Times, *, cell_s: float, train: int, tally: DelayTally) -> _Seen:
+    def run(
+        self, admitted: Times, end_s: float, shares: Times, factors: Times, *, cell_s: float, train: int, tally: DelayTally
+    ) -> _Seen:
         """Let the CPU work up to a time."""
         found = np.zeros(4)  # rows that left, seconds of work, outputs, sum of their delays
         full = _work(
-            admitted, end_s, shares, cell_s, train, self._costs, self._selectivities, self._behind, self._offsets, self._sources,
-            self._heads, self._tails, self.lengths, self._pool_s, self._next, self._clock, self._state,
+            admitted, end_s, shares, factors, cell_s, train, self._costs, self._selectivities, self._behind, self._offsets,
+            self._sources, self._heads, self._tails, self.lengths, self._pool_s, self._next, self._clock, self._state,
             tally.counts, tally.totals, tally.bin_s, tally.target_s, found,
         )  # fmt: skip
         if full:
@@ -216,6 +222,7 @@ def _work(  # noqa: PLR0912, PLR0915, PLR0917 - one loop, compiled
     admitted: Times,
     end_s: float,
     shares: Times,
+    factors: Times,
     cell_s: float,
     train: int,
     costs: Times,
@@ -268,8 +275,9 @@ def _work(  # noqa: PLR0912, PLR0915, PLR0917 - one loop, compiled
         following[row] = free
         free = row
         cell = min(int(now_s / cell_s), shares.size - 1)
-        now_s += costs[place] / shares[cell]
-        found[1] += costs[place]
+        work_s = costs[place] * factors[cell]
+        now_s += work_s / shares[cell]
+        found[1] += work_s
         random ^= random << np.uint64(13)
         random ^= random >> np.uint64(7)
         random ^= random << np.uint64(17)

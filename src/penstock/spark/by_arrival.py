@@ -131,8 +131,8 @@ class ArrivalLoop(ControlLoop):
             backlog_rows=sum(progress.backlog_rows.values()) if progress.backlog_rows else None,
             recounted=progress.skipped,
         )
-        keep = self.decide(self.observation(record, progress))
-        if keep is None or not self._put_in_force(keep, record):
+        decision = self.decide(self.observation(record, progress))
+        if decision.keep is None or not self._put_in_force(decision.keep, decision.full_rows, record):
             self.journal.append(record)
 
     def _keep_of(self, counts: dict[str, GateCount]) -> float:
@@ -144,7 +144,10 @@ class ArrivalLoop(ControlLoop):
         """Read the counts of a batch from its plan if it can still be had, else from the status store, which costs more."""
         execution = self._execution_of(batch_id)
         if execution is not None:
-            return self._counter.read(execution.executedPlan())
+            plan = execution.executedPlan()
+            found = self._counter.read(plan)
+            self._counter.learn_partitions(plan, found)
+            return found
         session = self.gates[0].spark._jsparkSession
         counts = counts_from_store(session.sharedState().statusStore(), self.gates, run_id, batch_id)
         if counts is None:
@@ -171,10 +174,10 @@ class ArrivalLoop(ControlLoop):
         if counts is not None:
             self.journal.append(self.batch_record(batch_id, counts, {}))
 
-    def _put_in_force(self, keep: float, record: BatchRecord) -> bool:
+    def _put_in_force(self, keep: float, full_rows: float | None, record: BatchRecord) -> bool:
         """Journal a decision for slots to come together with the batch, then set the table; false if nothing changes."""
         with _PUBLISHING:
-            gates = {gate.name: gate.keeps(self._least_wish(gate, keep)) for gate in self.gates}
+            gates = {gate.name: gate.keeps(self._least_wish(gate, keep), full_rows) for gate in self.gates}
             self.keep = keep
             if all(gates[gate.name] == gate.ring.current for gate in self.gates):
                 return False

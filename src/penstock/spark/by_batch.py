@@ -46,6 +46,7 @@ class BatchLoop(ControlLoop):
         self._stream: Any = None
         self._counter = PlanCounter(self.gates)
         self._offsets: tuple[int, list[str | None]] = (-2, [])  # of the last batch: the end of one is the start of the next
+        self._upcoming: list[int] = []  # rows of the running batch, by source
         self._published: dict[str, tuple[float, ...]] = {}
         self._last: BatchRecord | None = None
         self._jobs_seen = 0
@@ -135,7 +136,7 @@ class BatchLoop(ControlLoop):
         if last is None or progress is None or last.batch_id != batch_id - 1:
             # The first batch of a run: nothing to look back at, but its size may matter.
             start = Observation(batch_id - 1, now_s, now_s, keep=self.keep, upcoming_rows=upcoming, taken_s=now_s)
-            return (self.decide(start) if upcoming is not None else None), None
+            return (self.decide(start).keep if upcoming is not None else None), None
         observed = replace(
             last,
             start_s=progress.start_s,
@@ -143,7 +144,9 @@ class BatchLoop(ControlLoop):
             busy_s=progress.busy_s,
             backlog_rows=upcoming,
         )
-        return self.decide(self.observation(observed, progress, upcoming_rows=upcoming, taken_s=now_s)), observed
+        waiting = {f"source{place}": rows for place, rows in enumerate(self._upcoming)}
+        seen = self.observation(observed, progress, upcoming_rows=upcoming, taken_s=now_s)
+        return self.decide(replace(seen, backlog_rows=waiting) if upcoming is not None else seen).keep, observed
 
     def _progress(self, batch_id: int) -> Progress | None:
         """Spark's report of a batch, which it has by the time the next one starts."""
@@ -161,7 +164,8 @@ class BatchLoop(ControlLoop):
         if len(start) != len(end):
             return None
         rows = [rows_between(before, after) for before, after in zip(start, end, strict=True)]
-        return sum(count for count in rows if count is not None) if None not in rows else None
+        self._upcoming = [count for count in rows if count is not None]
+        return sum(self._upcoming) if None not in rows else None
 
     def _settle(self, df: DataFrame, batch_id: int) -> None:
         """Count the batch and journal it, before Spark commits it."""

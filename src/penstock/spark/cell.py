@@ -89,15 +89,27 @@ class RowMeter:
 
     def counting(self, value: Column) -> Column:
         """Return a condition that is always true and adds ``value``, a long and never null, for each row that reaches it."""
+        # Used for its effect: after an addition the accumulator is never in its zero state.
+        return ~self._after_adding(value, "isZero", "boolean", deterministic=True)
+
+    def ranking(self) -> Column:
+        """Return the place of each row among those of its task that reach this: 1, 2, 3, ...
+
+        A task has a copy of the accumulator that begins at zero. Spark's own ``monotonically_increasing_id`` would do, but is
+        refused in streaming queries. The same rows in the same partitions have the same places, so a replay repeats them.
+        """
+        return self._after_adding(F.lit(0).cast("bigint"), "count", "long", deterministic=False)
+
+    def _after_adding(self, value: Column, method: str, kind: str, *, deterministic: bool) -> Column:
         objects = self._jvm.org.apache.spark.sql.catalyst.expressions.objects
         literal = self._jvm.org.apache.spark.sql.catalyst.expressions.Literal.fromObject(self._accumulator)
         arguments = self._jvm.PythonUtils.toScalaMap({"add": _expression(self._jvm, value)})
         added = objects.InitializeJavaBean(literal, arguments)
         nothing = self._jvm.PythonUtils.toSeq([])
-        boolean = self._jvm.org.apache.spark.sql.types.DataType.fromJson('"boolean"')
-        # Used for its effect: after an addition the accumulator is never in its zero state.
-        is_zero = objects.Invoke(added, "isZero", boolean, nothing, nothing, False, False, True)
-        return ~_column(self._jvm, is_zero)
+        result = self._jvm.org.apache.spark.sql.types.DataType.fromJson(f'"{kind}"')
+        propagate_null, nullable = False, False
+        call = objects.Invoke(added, method, result, nothing, nothing, propagate_null, nullable, deterministic)
+        return _column(self._jvm, call)
 
     def take(self) -> int:
         """Return the count since the last call."""

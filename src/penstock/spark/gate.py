@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from pyspark.sql.types import MapType, StructType, TimestampType, VariantType
 
 from penstock.drop.classes import Classes, share_keep
 from penstock.drop.hashing import gate_seed
-from penstock.drop.tables import SLOT_SHIFT, SLOTS, KeepTable, SlotRing
+from penstock.drop.tables import BOUND_POWER, SLOT_SHIFT, SLOTS, UNBOUNDED, KeepTable, SlotRing
 from penstock.errors import PenstockError
 from penstock.spark.cell import SCALE, RowMeter, TableCell, seeded_hash, tagged
 
@@ -89,6 +90,8 @@ class Gate:
     ring: SlotRing
     other_weight_given: bool
     """Whether the user gave all unnamed classes a weight."""
+    partitions: int | None = None
+    """Tasks a batch at a bounded gate; ``None`` until a batch has shown."""
     offered_by_class: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @property
@@ -101,12 +104,25 @@ class Gate:
         """The names of the classes, one for a gate without classes."""
         return self.classes.names if self.classes else ("all",)
 
-    def keeps(self, keep: float) -> tuple[float, ...]:
-        """Share one keep probability out among the classes."""
+    @property
+    def bounded(self) -> bool:
+        """Whether the rank of a row in its partition counts."""
+        return self.ring.bounded
+
+    def keeps(self, keep: float, full_rows: float | None = None) -> tuple[float, ...]:
+        """Share one keep probability out among the classes; for a bounded gate, with the rows of a partition kept in full."""
+        bound = (self._full_a_partition(full_rows),) if self.bounded else ()
         if self.classes is None:
-            return (float(keep),)
+            return (float(keep), *bound)
         offered = self.offered_by_class if self.offered_by_class.any() else np.ones(self.class_count)
-        return tuple(float(value) for value in share_keep(keep, self.classes.weights, offered))
+        return (*(float(value) for value in share_keep(keep, self.classes.weights, offered)), *bound)
+
+    def _full_a_partition(self, full_rows: float | None) -> float:
+        """In steps of a fifth, so that a small change is none."""
+        if full_rows is None or self.partitions is None:
+            return UNBOUNDED
+        coarse: float = 2.0 ** (round(4.0 * math.log2(max(1.0, full_rows / self.partitions))) / 4.0)
+        return min(UNBOUNDED, coarse)
 
     def learn_classes(self, offered: Sequence[int]) -> None:
         """Take in how many rows of each class a batch had; older batches count less."""
@@ -132,6 +148,7 @@ class Gate:
         classes: str | Column | None,
         weights: Mapping[Any, float] | None,
         weight: str | None,
+        bounded: bool = False,
     ) -> tuple[Gate, DataFrame]:
         """Check the arguments and return the gate with the gated DataFrame."""
         spark = df.sparkSession
@@ -143,7 +160,10 @@ class Gate:
             raise PenstockError(f"gate {name!r}: the weight column {weight!r} exists already; choose another name")
         count = len(known.names) if known else 1
         tag = next(_TAGS)
-        cell = TableCell(spark, KeepTable.for_batch([1.0] * count))
+        if bounded and arrival is None:
+            raise PenstockError(f"gate {name!r}: bounded=True needs arrival=, the column of arrival times")
+        ring = SlotRing(count, bounded=bounded)
+        cell = TableCell(spark, KeepTable.for_batch(ring.start))
         gate = cls(
             name=name,
             spark=spark,
@@ -155,7 +175,7 @@ class Gate:
             kept_tag=tag + 1,
             cell=cell,
             meters=GateMeters.of(spark, count, None if arrival is None else base_s),
-            ring=SlotRing(count),
+            ring=ring,
             other_weight_given=weights is not None and None in weights,
             offered_by_class=np.zeros(count),
         )
@@ -166,8 +186,15 @@ class Gate:
         threshold = self._threshold(df.schema, index)
         bits = F.shiftrightunsigned(seeded_hash(self.spark, self.seed, [_quoted(c) for c in self.identity]), 11).cast("double")
         offered = tagged(self.offered_tag, self._counted_by_class(index) if self.classes else None)
-        gated = df.where(offered).where(tagged(self.kept_tag, (bits < threshold) & self._metered(df.schema)))
-        return gated if weight is None else gated.withColumn(weight, F.lit(SCALE) / threshold)
+        counted = df.where(offered)
+        share = f"__penstock_share_{self.name}"
+        if self.bounded:
+            # A column of its own: read in the condition, a rank would count only the rows that get that far.
+            counted = counted.withColumn(share, self._share_by_rank(df.schema))
+            threshold = threshold * math.prod([_quoted(share)] * BOUND_POWER, start=F.lit(1.0))
+        gated = counted.where(tagged(self.kept_tag, (bits < threshold) & self._metered(df.schema)))
+        weighted = gated if weight is None else gated.withColumn(weight, F.lit(SCALE) / threshold)
+        return weighted.drop(share) if self.bounded else weighted
 
     def _class_index(self, classes: str | Column | None) -> Column:
         """0, 1, ... for the named classes, one more for all others."""
@@ -183,13 +210,24 @@ class Gate:
     def _threshold(self, schema: StructType, index: Column) -> Column:
         if self.arrival is None:
             return self.cell.threshold(index)
-        age = F.least(F.greatest(self._slot() - self.cell.oldest(), _long(0)), _long(SLOTS - 1)).cast("int")
-        place = age if self.classes is None else age * F.lit(self.class_count) + index
+        place = self._age() if self.ring.columns == 1 else self._age() * F.lit(self.ring.columns) + index
         if not schema[self.arrival].nullable:
             return self.cell.threshold(place)
         # A row that doesn't say when it arrived belongs to no slot: it is kept, always, so a replay keeps it too.
         known = _quoted(self.arrival).isNotNull()
         return F.when(known, self.cell.threshold(place)).otherwise(F.lit(SCALE))
+
+    def _age(self) -> Column:
+        return F.least(F.greatest(self._slot() - self.cell.oldest(), _long(0)), _long(SLOTS - 1)).cast("int")
+
+    def _share_by_rank(self, schema: StructType) -> Column:
+        """One up to the bound of the row's slot, then bound over rank. Its twin, with the power, is ``tables.share_by_rank``."""
+        assert self.arrival is not None  # noqa: S101 - build checked it
+        full = self.cell.threshold(self._age() * F.lit(self.ring.columns) + F.lit(self.class_count)) / F.lit(SCALE)
+        share = F.least(F.lit(1.0), full / RowMeter(self.spark).ranking().cast("double"))
+        if not schema[self.arrival].nullable:
+            return share
+        return F.when(_quoted(self.arrival).isNull(), F.lit(1.0)).otherwise(share)
 
     def _slot(self) -> Column:
         assert self.arrival is not None  # noqa: S101 - callers checked it

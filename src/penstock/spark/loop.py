@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from penstock.control.base import Controller, GateCount, Observation
+from penstock.control.base import Controller, Decision, GateCount, Observation
 from penstock.errors import JournalError, PenstockError
 from penstock.spark.gate import Gate, MeterReading
 from penstock.spark.journal import BatchRecord, DecisionRecord, Journal
@@ -102,15 +102,12 @@ class ControlLoop:
             except JournalError:
                 log.debug("the journal could not take an error", exc_info=True)
 
-    def decide(self, observation: Observation) -> float | None:
-        """Ask the controller; ``None`` where it has no opinion or failed."""
-        decision = self.guarded("decide", self.controller.update, observation)
-        if decision is None:
-            return None
+    def decide(self, observation: Observation) -> Decision:
+        """Ask the controller; no opinion where it failed."""
+        decision: Decision = self.guarded("decide", self.controller.update, observation) or Decision()
         if decision.note is not None:
             self.note(f"{self.label}: {decision.note}")
-        keep: float | None = decision.keep
-        return keep
+        return decision
 
     def read_meters(self) -> dict[str, MeterReading]:
         """Read every gate's counters and note what its rows lacked."""

@@ -83,11 +83,20 @@ class PlanCounter:
     def __init__(self, gates: Sequence[Gate]) -> None:
         self._gates = gates
         self._places: dict[int, list[int]] = {}
+        self._looks = 0
 
     def read(self, plan: Any) -> dict[str, GateCount]:
         """Return offered and kept rows of each gate; zero where a gate is not in the plan, as in a batch without data."""
         rows = {tag: sum(_rows(node) for node in nodes) for tag, nodes in self._find(plan).items()}
         return _gate_counts(self._gates, rows)
+
+    def learn_partitions(self, plan: Any, counts: dict[str, GateCount]) -> None:
+        """Find out how many tasks a batch has at each bounded gate: in the first batches, for a small one may have fewer."""
+        for gate in self._gates:
+            if gate.bounded and counts[gate.name].offered and self._looks < _LOOKS:
+                self._looks += 1
+                tasks = sum(int(node.execute().getNumPartitions()) for node in self._find(plan)[gate.kept_tag])
+                gate.partitions = max(tasks, gate.partitions or 1)
 
     def reset(self, plan: Any) -> None:
         """Set the counts of a plan back to zero."""
@@ -200,6 +209,7 @@ def _execution_rows(store: Any, execution_id: int, gates: Sequence[Gate]) -> dic
 
 
 _RECENT_EXECUTIONS = 64
+_LOOKS = 20
 _FIELDS = 25  # Spark's own limit for a line of a plan; a condition is not cut by it
 
 

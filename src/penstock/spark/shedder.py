@@ -48,13 +48,13 @@ class Shedder:
     - ``foreach_batch(df, function)`` and ``write(df, format, ...)``: they take effect by batch, which reacts a batch sooner.
 
     Both are exact: a batch that is replayed after a crash drops the same rows again. The controller decides once a batch
-    how much to keep; a name (``"aurora"``, ``"keep-all"``) or an object. Each query has one of its own.
+    how much to keep; a name (``"micro-batch"``, ``"seamless"``, ...) or an object. Each query has one of its own.
     """
 
     def __init__(
         self,
         delay_target: str | float | timedelta,
-        controller: str | Controller = "aurora",
+        controller: str | Controller = "micro-batch",
         journal: str | Path | None = None,
     ) -> None:
         self.delay_target_s = parse_duration(delay_target, "delay_target")
@@ -81,6 +81,7 @@ class Shedder:
         classes: str | Column | None = None,
         weights: Mapping[Any, float] | None = None,
         weight: str | None = None,
+        bounded: bool = False,
     ) -> DataFrame:
         """Return the DataFrame with a gate behind it: one native filter that keeps what the controller says.
 
@@ -89,6 +90,10 @@ class Shedder:
         rows that are equal there share their fate. ``classes`` is a column or an expression and ``weights`` gives each of its
         values a weight: a class of weight 10 is kept ten times as often as one of weight 1, up to all of it; ``None`` stands
         for all other values. ``weight`` adds a column with one over the row's keep probability, to scale sums back up.
+
+        ``bounded`` is for native sinks, where the size of a batch is not known before it runs: of the rows beyond what is
+        expected, by their rank in the partition, fewer and fewer are kept, so that no burst makes a batch take much longer than
+        it may. It costs a few nanoseconds a row.
 
         The name must be the same after a restart: it decides which rows are dropped. By default it is ``gate1``, ``gate2``, ...
         """
@@ -105,6 +110,7 @@ class Shedder:
             classes=classes,
             weights=weights,
             weight=weight,
+            bounded=bounded,
         )
         self._gates[name] = gate
         return gated

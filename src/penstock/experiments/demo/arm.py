@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.control import Controller
 from penstock.errors import JournalError
-from penstock.experiments.demo.job import Job, Running
+from penstock.experiments.demo.job import Form, Job, Running
 from penstock.experiments.demo.summary import ArmRun, Batch
 from penstock.spark.journal import BatchRecord, read_journal
 
@@ -32,6 +32,7 @@ def run_arm(
     controller: str | Controller,
     seconds: float,
     tell: Tell,
+    form: Form = "by batch",
     double_at_s: float = math.inf,
     after: Callable[[int], None] | None = None,
 ) -> ArmRun:
@@ -41,7 +42,7 @@ def run_arm(
     """
     begin_s = time.time() + _LEAD_S
     traced = {**source, "start": f"{begin_s:.6f}"}
-    running = job.start(traced, controller, double_from_s=begin_s + double_at_s, after=after)
+    running = job.start(traced, controller, form=form, double_from_s=begin_s + double_at_s, after=after)
     try:
         while (passed_s := time.time() - begin_s) < seconds:
             if (failure := running.query.exception()) is not None:

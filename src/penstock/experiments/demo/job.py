@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Job", "Running"]
+__all__ = ["Form", "Job", "Running"]
+
+Form = Literal["by batch", "native", "bounded"]
+"""With ``foreachBatch``, with a native sink, or with a native sink and a bounded gate."""
 
 _ROW_OPTIONS = {"partitions": "2", "payload_bytes": "32", "keys": "zipf", "key_count": "50"}
 _TINY_ROWS = 20
@@ -61,23 +64,28 @@ class Job:
         source: Mapping[str, Any],
         controller: str | Controller,
         *,
+        form: Form = "by batch",
         double_from_s: float = math.inf,
         after: Callable[[int], None] | None = None,
     ) -> Running:
         """Start the job on a source; with the controller ``keep-all`` it does what it does without Penstock.
 
-        Rows that arrive from ``double_from_s`` on take twice the work. ``after`` is called with the number of each batch that
-        is done.
+        By batch the counts go to the driver; with a native sink, to nowhere, and the gate may be bounded. Rows that arrive from
+        ``double_from_s`` on take twice the work. ``after`` is called with the number of each batch that is done.
         """
         checkpoint = self._scratch / f"run{next(self._runs)}"
         options = {**_ROW_OPTIONS, **{name: str(value) for name, value in source.items()}}
         rows = self._spark.readStream.format("penstock-replay").options(**options).load()
         shedder = Shedder(self._target_s, controller=controller)
-        gated = shedder.gate(rows, name="rows", arrival="arrival", identity="seq")
+        gated = shedder.gate(rows, name="rows", arrival="arrival", identity="seq", bounded=form == "bounded")
         scored = gated.mapInArrow(scorer(self._work.rounds, double_from_s), SCORED)
         counted = scored.groupBy(F.window("arrival", "5 seconds"), "key").agg(F.count("*"), F.avg("score"))
         sink = _Dashboard(after)
-        query = shedder.foreach_batch(counted, sink, checkpoint=checkpoint, output_mode="update")
+        if form == "by batch":
+            query = shedder.foreach_batch(counted, sink, checkpoint=checkpoint, output_mode="update")
+        else:
+            writer = counted.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(checkpoint))
+            query = shedder.start(writer)
         return Running(shedder, query, checkpoint / "penstock", sink)
 
     def warm_up(self) -> float:

@@ -16,7 +16,7 @@ __all__ = ["ARMS", "Audience", "run_demo"]
 
 CORES = 2
 ROW_COST_S = 0.0004
-ARMS = (("Spark alone", "keep-all"), ("with Penstock", "aurora"))
+ARMS = (("Spark alone", "keep-all"), ("with Penstock", "micro-batch"))
 """The arms and their controllers. The one that keeps everything measures and does nothing else: Spark's own behaviour."""
 
 
