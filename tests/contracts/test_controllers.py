@@ -37,6 +37,7 @@ def observations(draw: st.DrawFn) -> Observation:
         mean_arrival_s=draw(st.none() | numbers),
         backlog_rows={"source0": draw(st.integers(0, 10**9))},
         upcoming_rows=draw(st.none() | st.integers(0, 10**9)),
+        waited_s=draw(st.none() | st.floats(0, 1e10)),
         taken_s=draw(st.none() | numbers),
         completed=draw(st.none() | st.integers(0, 10**9)),
         cold=draw(st.booleans()),

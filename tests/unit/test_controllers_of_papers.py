@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.control import Ctrl, GateCount, MicroBatch, Observation, Seamless
@@ -99,7 +101,7 @@ class TestSeamless:
 
 def batch(number: int, start_s: float, length_s: float, kept: int, offered: int, upcoming: int | None) -> Observation:  # noqa: PLR0917
     gates = {"in": GateCount(offered, kept)}
-    return Observation(number, start_s, start_s + length_s, gates=gates, upcoming_rows=upcoming, taken_s=start_s + length_s)
+    return Observation(number, start_s, start_s + length_s, gates=gates, upcoming_rows=upcoming, waited_s=length_s)
 
 
 class TestMicroBatch:
@@ -114,6 +116,27 @@ class TestMicroBatch:
         assert decision.keep == pytest.approx((0.97 + 0.075 - 0.2) / 1.5, rel=0.05)
         # A batch of 1.5 s has used up the time of the next one: 1.94 - 1.5 = 0.44 s, that is 240 rows.
         assert law.update(batch(12, 20.0, 1.5, 1300, 2000, 2000)).keep == pytest.approx(240 / 2000, rel=0.2)
+
+    def test_a_first_burst_passes_and_a_backlog_after_a_restart_does_not(self) -> None:
+        law = MicroBatch(2.0)
+        for number in range(5):
+            law.update(batch(number, number, 0.21, 10, 10, 10))
+        assert law.update(batch(5, 5.0, 0.21, 10, 10, 3000)).keep == 1.0
+        for number in range(6, 12):
+            law.update(batch(number, number, 0.2 + 0.6, 600, 3000, 3000))
+        again = MicroBatch(2.0).restore(law.snapshot())
+        keep = again.update(Observation(11, 5000.0, 5000.0, upcoming_rows=1_000_000)).keep
+        assert keep is not None
+        assert keep * 1_000_000 < 2_000
+
+    def test_rows_that_come_after_an_idle_hour_have_not_waited(self) -> None:
+        law = MicroBatch(2.0)
+        for number, kept in enumerate((0, 400, 420, 380, 410)):
+            law.update(batch(number, number, 0.2 + kept / 1e3, kept, kept, kept))
+        seen = Observation(9, 9.0, 9.6, gates={"in": GateCount(400, 400)}, upcoming_rows=700, waited_s=0.0, taken_s=3600.0)
+        assert law.update(seen).keep == 1.0
+        # The same after an hour in which a trigger held them back: all of the time is used up.
+        assert (law.update(replace(seen, upcoming_rows=5000, waited_s=3600.0)).keep or 0.0) < 0.05
 
     def test_a_target_below_the_overhead_is_said_once(self) -> None:
         law = MicroBatch(0.5)

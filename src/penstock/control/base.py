@@ -56,6 +56,8 @@ class Observation:
     """Rows that left the system, put out or discarded; ``None`` where those are the rows kept, as in a micro-batch."""
     cold: bool = False
     """The first batch of a run: it pays for code generation and warm-up, and says little about the cost of rows."""
+    waited_s: float | None = None
+    """How long the oldest of the upcoming rows can have waited, where the engine knows: no time, if it was idle."""
     taken_s: float | None = None
     """When the observation was taken, where that is later than the end: at the start of the upcoming batch."""
 

@@ -48,6 +48,7 @@ class MicroBatch(Controller):
         self._last_start_s: float | None = None
         self._rate: float | None = None
         self._largest = 0.0
+        self._worked = False
         self._warned = False
 
     @property
@@ -59,15 +60,15 @@ class MicroBatch(Controller):
         """Learn from the batch that was, and say how much of the next one fits."""
         if not observation.cold:
             self.model.update(observation.kept, observation.period_s)
-            self._largest = max(float(observation.kept), _FADE * self._largest)
+            self._largest = max(float(observation.kept), self._largest)
+            self._worked = self._worked or (observation.kept > 0 and observation.period_s >= self.delay_target_s / 4.0)
         if observation.upcoming_rows is not None:
             return self._by_batch(observation, float(observation.upcoming_rows))
         return self._by_arrival(observation)
 
     def _by_batch(self, observation: Observation, rows: float) -> Decision:
         """The size of the batch is known."""
-        taken_s = observation.taken_s if observation.taken_s is not None else observation.end_s
-        waited_s = max(taken_s - observation.start_s, observation.period_s)
+        waited_s = observation.waited_s if observation.waited_s is not None else observation.period_s
         fitting, note = self._fitting(observation, waited_s, _REUSE), self._unreachable()
         if fitting is None:
             return Decision(None, note=note)
@@ -108,9 +109,10 @@ class MicroBatch(Controller):
     def _unproven(self, rows: float, waited_s: float) -> bool:
         """Whether the cost would be stretched far beyond the batches it was learnt from, while there is no hurry.
 
-        After a quiet time it is mostly noise, and a burst is not yet an overload. Keeping it costs one batch and shows.
+        Of short batches alone nothing tells it from overhead, and a burst is not yet an overload. Keeping it costs one batch and
+        shows. Once a batch was long enough to shed by, its cost is believed: after a restart, a backlog is not a burst.
         """
-        return waited_s < self.delay_target_s / 4.0 and rows > _STRETCH * self._largest
+        return not self._worked and waited_s < self.delay_target_s / 4.0 and rows > _STRETCH * self._largest
 
     def _unreachable(self) -> str | None:
         """Say once that the engine is too slow for the target, whatever is shed."""
@@ -135,11 +137,11 @@ class MicroBatch(Controller):
             setattr(self, name, state[name])
         return self
 
-    _STATE = ("_last_start_s", "_rate", "_largest", "_warned")
+    _STATE = ("_last_start_s", "_rate", "_largest", "_worked", "_warned")
 
 
 _LEAST_SHARE = 0.1
-_STRETCH, _FADE = 4.0, 0.9
+_STRETCH = 4.0
 _REUSE = 0.5
 # Of the expected rows, keep falls from here on: a batch that is just as expected loses little by it.
 _EARLY = 0.8

@@ -10,7 +10,7 @@ counts, after four that warm up the JIT. The arms:
 - the same with the arrival time read for every row, as a gate by arrival does; without, the plan makes it for kept rows only;
 - gate by batch: keep 0.5 set for all rows; no arrival column;
 - gate by arrival: a ring of slots with 200 decisions, rows spread over all of it; also with every column hashed as identity;
-- gate with three classes, by arrival;
+- gate by arrival that is bounded, with a bound no task reaches; gate with three classes, by arrival;
 - ``mapInArrow``: the same drop in Python, on fewer rows, because it is slow.
 
 "Net" is the time above the plain scan's: the filter alone, and the rows that it does not hand on.
@@ -90,6 +90,7 @@ def _native_arms(spark: SparkSession, rows: int) -> dict[str, DataFrame]:
         "gate by batch": _gated(base, "batch", arrival=None, identity=["id"]),
         "gate by arrival": _gated(base, "arrival", arrival="arrival", identity=["id"]),
         "gate by arrival, all columns hashed": _gated(base, "all", arrival="arrival", identity=None),
+        "gate by arrival, bounded": _gated(base, "bounded", arrival="arrival", identity=["id"], bounded=True),
         "gate by arrival, 3 classes": _gated(base, "classes", arrival="arrival", identity=["id"], classes=third, weights=weights),
     }
 

@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 
 __all__ = ["COLOURS", "bars", "lines"]
 
-COLOURS = ("#0f766e", "#c2410c", "#1d4ed8", "#a21caf", "#65a30d", "#64748b", "#b45309", "#0891b2")
+COLOURS = ("#0f766e", "#c2410c", "#1d4ed8", "#a21caf", "#65a30d", "#64748b", "#111827", "#db2777")
 
 
 def bars(values: Sequence[tuple[str, float]], path: Path, *, title: str, label: str, log: bool = False) -> None:
@@ -42,7 +42,8 @@ def lines(
 ) -> None:
     """Draw lines by name in panels, one above the other; a panel's name is what its y axis shows.
 
-    ``target`` is drawn in the first panel; panels named in ``log`` have a logarithmic axis. A name has one colour in all panels.
+    ``target`` is drawn in the first panel and in all others that show a delay; panels named in ``log`` have a logarithmic axis.
+    A name has one colour in all panels.
     """
     figure = _figure(9, 1.0 + 2.8 * len(panels))
     all_axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
@@ -56,8 +57,8 @@ def lines(
             axes.set_yscale("log")
         if label not in log:
             axes.set_ylim(bottom=0)
-    if target is not None:
-        all_axes[0].axhline(target, color="#111827", linewidth=0.8, linestyle="--", label="target")
+        if target is not None and (axes is all_axes[0] or "delay" in label):
+            axes.axhline(target, color="#111827", linewidth=0.8, linestyle="--", label="target")
     all_axes[0].legend(frameon=False, ncols=min(4, len(names) + 1), fontsize=8)
     all_axes[0].set_title(title, loc="left", fontweight="bold")
     all_axes[-1].set_xlabel(x)

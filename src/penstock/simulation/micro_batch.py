@@ -124,6 +124,7 @@ def _with_size(seen: Observation, rows: int, now_s: float) -> Observation:
         mean_arrival_s=seen.mean_arrival_s,
         backlog_rows={"source": rows},
         upcoming_rows=rows,
+        waited_s=now_s - seen.start_s if now_s <= seen.end_s else 0.0,
         taken_s=now_s,
     )
 

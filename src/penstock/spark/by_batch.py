@@ -25,6 +25,7 @@ __all__ = ["BatchLoop"]
 log = logging.getLogger("penstock")
 
 _PATIENCE_S = 60.0
+_AT_ONCE_S = 0.2
 
 BatchFunction = Callable[["DataFrame", int], Any]
 
@@ -41,6 +42,8 @@ class BatchLoop(ControlLoop):
     def __init__(self, function: BatchFunction, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._function = function
+        self.paced = False
+        """Whether the query has a trigger that batches wait for."""
         self._between = threading.Event()  # between two batches
         self._between.set()
         self._stream: Any = None
@@ -145,7 +148,10 @@ class BatchLoop(ControlLoop):
             backlog_rows=upcoming,
         )
         waiting = {f"source{place}": rows for place, rows in enumerate(self._upcoming)}
-        seen = self.observation(observed, progress, upcoming_rows=upcoming, taken_s=now_s)
+        # Spark starts a batch at once if there are rows; if it did not they came later, unless it waits for its trigger.
+        at_once = self.paced or now_s - progress.end_s < _AT_ONCE_S
+        waited_s = max(0.0, now_s - progress.start_s) if at_once else 0.0
+        seen = self.observation(observed, progress, upcoming_rows=upcoming, waited_s=waited_s, taken_s=now_s)
         return self.decide(replace(seen, backlog_rows=waiting) if upcoming is not None else seen).keep, observed
 
     def _progress(self, batch_id: int) -> Progress | None:

@@ -174,6 +174,7 @@ class Shedder:
         if name is not None:
             writer = writer.queryName(name)
         if trigger is not None:
+            loop.paced = isinstance(trigger, str) or "processingTime" in trigger
             writer = writer.trigger(**({"processingTime": trigger} if isinstance(trigger, str) else dict(trigger)))
         return self._launch(loop, writer.start)
 
