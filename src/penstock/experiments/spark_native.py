@@ -43,9 +43,9 @@ def _claim(arms: list[Arm], setting: str) -> Claim:
     )
     return Claim(
         f"{setting}: mean violation with the size known, bounded, expected",
-        "design: all of the gain comes from seeing the size",
+        "design: the gain comes from seeing the size",
         f"{known:.3f} s, {bounded:.3f} s, {plain:.3f} s",
-        known <= bounded <= plain,
+        max(known, bounded) < plain,
     )
 
 
