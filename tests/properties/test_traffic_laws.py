@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.simulation.keys import costs_of_keys, splitmix64, uniform_keys, zipf_keys
@@ -49,6 +49,7 @@ def mean_rate(traffic: Traffic) -> float:
 
 
 @given(traffics())
+@example(Traffic.of("step", rate=1.0, duration_s=1.0, to_rate=2e-311, at_s=1.0))  # a rate that next to nothing can be divided by
 @settings(max_examples=200)
 def test_sorted_inside_and_the_same_again(traffic: Traffic) -> None:
     times = traffic.arrivals()

@@ -162,8 +162,8 @@ def step(rate: float, duration_s: float, to_rate: float, at_s: float) -> Times:
     at_s = min(at_s, duration_s)
     before, total = rate * at_s, rate * at_s + to_rate * (duration_s - at_s)
     targets = _midpoints(total)
-    # The condition keeps a to_rate of 0 from dividing: then no target lies beyond the step.
-    late = at_s + (targets - before) / (to_rate or 1.0)
+    # No target lies beyond the step if to_rate is 0; and one that does lies no further than to_rate takes it.
+    late = at_s + np.maximum(targets - before, 0.0) / (to_rate or 1.0)
     return _inside(np.where(targets <= before, targets / rate, late), duration_s)
 
 
