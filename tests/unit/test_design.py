@@ -44,7 +44,7 @@ def test_rounding_is_never_slower_than_asked(periods: float) -> None:
     assert max(abs(pole) for pole in law.poles) <= max(math.exp(-1 / periods), 0.1) + 1e-5
 
 
-def test_an_error_falls_to_a_third_in_three_periods_or_so() -> None:
+def test_an_error_is_gone_after_ten_times_the_convergence_time() -> None:
     law = ControlLaw.converging_in(20, exact=True)
     assert settle(law, 1.0, periods=200) < 0.01
 
@@ -74,7 +74,6 @@ class TestIdentification:
             on_off(300, 400, seed=3), Ctrl(2.0, cost_s=cost_s, headroom=1.0), cost_s=cost_s, period_s=period_s, stop_s=400
         )
         kept = run.series["rate"] * run.series["keep"] * period_s
-        served = np.diff(run.series["queue"], prepend=0.0)
         delay_s = np.concatenate([[0.0], run.series["queue"][:-1] * cost_s])
         # Where the queue is never empty the server takes period / cost rows.
         busy = slice(20, 780)
@@ -83,7 +82,6 @@ class TestIdentification:
         assert model.integrates
         assert model.gain == pytest.approx(cost_s, rel=0.1)
         assert model.fit > 0.8
-        assert served.size == kept.size
 
     def test_finds_the_order(self) -> None:
         rng = np.random.default_rng(1)

@@ -53,10 +53,8 @@ class Aurora(Controller):
         """The share of each second that goes to rows."""
         if self._given_headroom is not None:
             return self._given_headroom
-        overhead_s = self._load.overhead_s
-        if overhead_s is None:
-            return _UNKNOWN_HEADROOM
-        return min(_MOST_HEADROOM, max(_LEAST_HEADROOM, 1.0 - 2.0 * overhead_s / self.delay_target_s))
+        left = self._load.headroom_left
+        return _UNKNOWN_HEADROOM if left is None else min(_MOST_HEADROOM, left)
 
     def update(self, observation: Observation) -> Decision:
         """Compare the incoming load with the capacity."""
@@ -106,8 +104,6 @@ class Aurora(Controller):
         return self
 
 
-# With an overhead above half the target no headroom reaches it: go on with best effort.
-_LEAST_HEADROOM = 0.1
 # At 1 the batch time would stay wherever it is: every batch must be allowed a little less than the one before took.
 _MOST_HEADROOM = 0.95
 _UNKNOWN_HEADROOM = 0.75

@@ -43,7 +43,7 @@ it would be stable if the true cost were 0 to 0.4 times the assumed one
     def __post_init__(self) -> None:
         if not all(math.isfinite(value) for value in (self.b0, self.b1, self.a)):
             raise PenstockError(f"b0, b1 and a must be finite numbers, got {self.b0}, {self.b1}, {self.a}")
-        largest = max(abs(pole) for pole in _poles(self.b0, self.b1, self.a, 1.0))
+        largest = max(abs(pole) for pole in _poles(self.b0, self.b1, self.a))
         if largest >= 1.0:
             low, high = self.cost_margin
             cure = (
@@ -76,7 +76,7 @@ it would be stable if the true cost were 0 to 0.4 times the assumed one
     @property
     def poles(self) -> tuple[complex, ...]:
         """The roots of the characteristic polynomial."""
-        found = _poles(self.b0, self.b1, self.a, 1.0)
+        found = _poles(self.b0, self.b1, self.a)
         # A double root comes out with a rounding error on the imaginary side.
         return tuple(float(pole.real) if abs(pole.imag) < 1e-6 else complex(pole) for pole in found)
 
@@ -103,12 +103,19 @@ it would be stable if the true cost were 0 to 0.4 times the assumed one
         return (low, high) if high > low else (0.0, 0.0)
 
     def step(self, error: float, last_error: float, last_u: float, gain: float) -> float:
-        """Return u(k); ``gain`` is the plant's, the change of the delay in one period per unit of u."""
-        return (self.b0 * error + self.b1 * last_error) / gain - self.a * last_u
+        """Return u(k); ``gain`` is the plant's, the change of the delay in one period per unit of u.
+
+        It is held where sums of it stay finite, whatever a clock that jumps has made of the errors.
+        """
+        u = (self.b0 * error + self.b1 * last_error) / gain - self.a * last_u
+        return min(max(u, -_LARGEST_U), _LARGEST_U)
 
 
-def _poles(b0: float, b1: float, a: float, ratio: float) -> NDArray[np.complex128]:
-    found: NDArray[np.complex128] = np.roots([1.0, a - 1.0 + ratio * b0, ratio * b1 - a]).astype(np.complex128)
+_LARGEST_U = 1e12
+
+
+def _poles(b0: float, b1: float, a: float) -> NDArray[np.complex128]:
+    found: NDArray[np.complex128] = np.roots([1.0, a - 1.0 + b0, b1 - a]).astype(np.complex128)
     return found
 
 

@@ -42,11 +42,20 @@ class LoadModel:
         """Seconds a batch takes whatever it holds; ``None`` while unknown."""
         return self.batches.overhead_s
 
-    def is_vague(self, observation: Observation) -> bool:
-        """Whether a learnt cost may still be mostly overhead, while there is no hurry.
+    @property
+    def headroom_left(self) -> float | None:
+        """The headroom that puts two batch times at the target, ``1 - 2 o / D``; ``None`` while the overhead is unknown."""
+        overhead_s = self.overhead_s
+        return None if overhead_s is None else max(_LEAST_HEADROOM, 1.0 - 2.0 * overhead_s / self._delay_target_s)
 
-        Of short batches with few rows nothing tells the two apart. Longer ones are on their way, if there is an overload.
+    def is_vague(self, observation: Observation) -> bool:
+        """Whether the period says too little to run a feedback loop on.
+
+        Its clock stood still; or a learnt cost may still be mostly overhead, while there is no hurry: of short batches with few
+        rows nothing tells the two apart, and longer ones are on their way, if there is an overload.
         """
+        if observation.period_s < _SHORTEST_S:
+            return True
         learning = self.given_cost_s is None and observation.completed is None and self.overhead_s is None
         return learning and observation.period_s < self._delay_target_s / 4.0
 
@@ -123,3 +132,6 @@ def given_headroom(headroom: float | None) -> float | None:
 
 
 _LEAST_COST_S = 1e-12
+_SHORTEST_S = 1e-6
+# With an overhead above half the target no headroom reaches it: go on with best effort.
+_LEAST_HEADROOM = 0.1

@@ -76,11 +76,11 @@ class Seamless(Controller):
         self._load.take_in(observation)
         self._adjust(observation)
         incoming, cost_s, period_s = self._load.incoming(observation), self._load.cost_s, observation.period_s
-        if incoming is None or not cost_s or period_s < _SHORTEST_S or self._load.is_vague(observation):
+        if incoming is None or not cost_s or self._load.is_vague(observation):
             return Decision(keep=None)
         self.queued_load_s = self._queued(observation, cost_s)
         error = self.delay_target_s - self.estimated_delay_s
-        self._u = min(max(self.law.step(error, self._error, self._u, gain=1.0 / self.headroom), -_LARGE), _LARGE)
+        self._u = self.law.step(error, self._error, self._u, gain=1.0 / self.headroom)
         self._error = error
         rows, gathered_s = incoming
         load = rows * cost_s * period_s / gathered_s  # of one period
@@ -121,5 +121,3 @@ class Seamless(Controller):
 
 
 _LEAST_HEADROOM = 0.01
-_LARGE = 1e12
-_SHORTEST_S = 1e-6  # less is a clock that stood still

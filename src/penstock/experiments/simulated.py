@@ -1,16 +1,15 @@
-"""What experiments in the simulator share: averages over seeds, and moving means for plots."""
+"""What experiments in the simulator share: averages over seeds and over time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.experiments.report import Row
 from penstock.simulation.outcome import Outcome
 
-__all__ = ["averaged", "mean_between", "over_seeds", "smooth"]
+__all__ = ["averaged", "mean_between", "over_seeds"]
 
 
 def over_seeds(run: Callable[[int], Outcome], seeds: int) -> list[Outcome]:
@@ -36,17 +35,6 @@ def mean_between(run: Outcome, start_s: float, end_s: float, what: str = "delay_
     times, values = run.series["t_s"], run.series[what]
     chosen = values[(times >= start_s) & (times < end_s) & np.isfinite(values)]
     return float(chosen.mean()) if chosen.size else float("nan")
-
-
-def smooth(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """A moving mean that leaves out what is not a number."""
-    known = np.isfinite(values)
-    kernel = np.ones(width)
-    sums = np.convolve(np.where(known, values, 0.0), kernel, "same")
-    counts = np.convolve(known.astype(float), kernel, "same")
-    with np.errstate(invalid="ignore"):
-        found: NDArray[np.float64] = np.where(counts > 0, sums / np.maximum(counts, 1.0), np.nan)
-    return found
 
 
 def _mean(values: Iterable[float]) -> float:

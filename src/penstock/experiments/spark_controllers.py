@@ -82,7 +82,6 @@ class Arm:
     row: Row
     back_after: float
     """Batches from the change half way until the delay is at its target again."""
-    least_loss: float
 
 
 def run(*, quick: bool, say: Callable[[str], None]) -> Result:
@@ -221,7 +220,7 @@ def _measured(setting: Setting, name: str, found: ArmRun, arrivals: np.ndarray, 
         "of capacity": goodput / capacity,
         "of what D allows": goodput / able if able and math.isfinite(able) else None,
     }
-    return Arm(setting, name, found, row, _back_after(found), least_loss)
+    return Arm(setting, name, found, row, _back_after(found))
 
 
 def _back_after(found: ArmRun) -> float:
