@@ -12,7 +12,19 @@ import pytest
 import penstock
 
 PACKAGE = Path(penstock.__file__).parent
-PURE = ["control", "drop", "simulation", "duration", "errors", "cli", "spark.journal", "spark.report", "experiments.report"]
+PURE = [
+    "control",
+    "drop",
+    "network",
+    "planning",
+    "simulation",
+    "duration",
+    "errors",
+    "cli",
+    "spark.journal",
+    "spark.report",
+    "experiments.report",
+]
 
 
 @pytest.mark.parametrize("layer", PURE)
@@ -24,7 +36,7 @@ def test_loads_without_pyspark(layer: str) -> None:
 def test_every_module_of_the_pure_layers_loads_without_pyspark() -> None:
     modules = [
         ".".join(("penstock", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
-        for layer in ("control", "drop", "simulation")
+        for layer in ("control", "drop", "network", "planning", "simulation")
         for path in (PACKAGE / layer).rglob("*.py")
     ]
     code = f"import sys, importlib; [importlib.import_module(m) for m in {modules!r}]; sys.exit('pyspark' in sys.modules)"

@@ -35,11 +35,11 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_help_names_the_commands(arguments: list[str]) -> None:
     found = runner.invoke(app, arguments)
     assert found.exit_code == 0
-    for command in ("demo", "simulate", "bench", "watch"):
+    for command in ("demo", "simulate", "plan", "network", "bench", "watch"):
         assert command in found.stdout
 
 
-@pytest.mark.parametrize("command", ["demo", "simulate", "bench", "watch"])
+@pytest.mark.parametrize("command", ["demo", "simulate", "plan", "network", "bench", "watch"])
 def test_every_command_has_help(command: str) -> None:
     found = runner.invoke(app, [command, "--help"])
     assert found.exit_code == 0
@@ -222,3 +222,82 @@ class TestSimulate:
     def test_a_trace_without_rows(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (tmp_path / "t.csv").write_text("t\n")
         assert "no rows" in fails(capsys, "simulate", "--cost", "4ms", "--trace", str(tmp_path / "t.csv"))
+
+
+class TestPlan:
+    NETWORK = str(Path(__file__).parents[2] / "examples" / "table1.yaml")
+
+    def test_prints_the_plan_as_json(self) -> None:
+        found = runner.invoke(app, ["plan", self.NETWORK, "--rates", "i1=1,i2=1", "--method", "exact", "--json"])
+        assert found.exit_code == 0
+        plan = json.loads(found.stdout)
+        assert set(plan) >= {"method", "score", "overloaded", "keep", "loads", "throughput"}
+        assert plan["keep"] == pytest.approx({"i1": 0.2, "i2": 0.4})
+        assert plan["overloaded"] is True
+
+    @pytest.mark.parametrize("method", ["exact", "greedy", "solver", "solver-w", "fit", "early-fit"])
+    def test_every_method_shows_network_plan_and_bottleneck(self, method: str) -> None:
+        found = runner.invoke(app, ["plan", self.NETWORK, "--rates", "i1=1,i2=1", "--method", method])
+        assert found.exit_code == 0, found.output
+        for part in ("i1", "a1", "keep", "bottleneck", "outputs", method):
+            assert part in found.stdout
+
+    def test_options_of_the_methods(self, tmp_path: Path) -> None:
+        rates = ["--rates", "i1=1,i2=1", "--json"]
+        recorded = tmp_path / "rates.csv"
+        recorded.write_text("i1,i2\n0.5,0.5\n0.9,1.0\n")
+        for more in (
+            ["--method", "fit", "--epsilon", "0.1", "--max-entries", "20"],
+            ["--method", "early-fit", "--max-entries", "200"],
+            ["--method", "solver", "--max-programs", "30"],
+            ["--method", "solver-w", "--means", "i1=0.3,i2=0.3"],
+            ["--method", "solver-w", "--workload", str(recorded)],
+        ):
+            found = runner.invoke(app, ["plan", self.NETWORK, *rates, *more])
+            assert found.exit_code == 0, found.output
+            assert json.loads(found.stdout)["feasible"]
+
+    def test_not_overloaded_and_above_the_greatest_rate_are_said(self) -> None:
+        assert "nothing is dropped" in runner.invoke(app, ["plan", self.NETWORK, "--rates", "i1=0.1,i2=0.1"]).stdout
+        assert "above its max_rate" in runner.invoke(app, ["plan", self.NETWORK, "--rates", "i1=2,i2=0.1"]).stdout
+
+    @pytest.mark.parametrize(
+        ("arguments", "named"),
+        [
+            (["--rates", "i1=1"], "'i2'"),
+            (["--rates", "i1=1,i2=1,i3=1"], "'i3'"),
+            (["--rates", "i1"], "'i1' is not a rate"),
+            (["--rates", "i1=x,i2=1"], "'i1=x' is not a rate"),
+            (["--rates", "i1=1,i1=1"], "comes twice"),
+            (["--rates", "i1=nan,i2=1"], "nan"),
+            (["--rates", "i1=-1,i2=1"], "-1.0"),
+            (["--rates", "i1=1,i2=1", "--method", "best"], "'best'; there are exact, greedy"),
+            (["--rates", "i1=1,i2=1", "--method", "fit", "--epsilon", "2"], "epsilon must lie in (0, 1), got 2"),
+            (["--rates", "i1=1,i2=1", "--max-entries", "5"], "--max-entries means nothing for --method exact"),
+            (["--rates", "i1=1,i2=1", "--means", "i1=1,i2=1"], "--means and --workload are for --method solver-w"),
+            (["--rates", "i1=1,i2=1", "--method", "solver-w", "--workload", "none.csv"], "none.csv"),
+        ],
+    )
+    def test_bad_input_is_one_line(self, arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert named in fails(capsys, "plan", self.NETWORK, *arguments)
+
+    def test_a_workload_without_the_right_columns(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        (tmp_path / "w.csv").write_text("i1,x\n1,2\n")
+        arguments = ["plan", self.NETWORK, "--rates", "i1=1,i2=1", "--method", "solver-w", "--workload", str(tmp_path / "w.csv")]
+        assert "no column for input 'i2'; it has i1, x" in fails(capsys, *arguments)
+
+    def test_a_file_that_is_no_network(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        (tmp_path / "n.yaml").write_text("nodes: {A: {capacity: -1}}")
+        assert "line 1: node 'A'" in fails(capsys, "plan", str(tmp_path / "n.yaml"), "--rates", "i=1")
+        assert "can't be read" in fails(capsys, "network", str(tmp_path / "none.yaml"))
+
+    def test_network_shows_what_follows(self) -> None:
+        found = runner.invoke(app, ["network", self.NETWORK])
+        assert found.exit_code == 0
+        for part in ("i1", "a tree", "drop locations (2): i1, i2", "fragments"):
+            assert part in found.stdout
+        values = json.loads(runner.invoke(app, ["network", self.NETWORK, "--json"]).stdout)
+        assert values["inputs"]["i1"]["node_loads"] == {"A": 1.0, "B": 3.0}
+        assert values["inputs"]["i2"]["max_feasible_rate"] == 0.5
+        assert values["locations"] == ["i1", "i2"]
+        assert values["tree"] is True

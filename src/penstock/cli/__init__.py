@@ -1,4 +1,4 @@
-"""The command line: ``penstock demo``, ``simulate``, ``bench``, ``watch``. One file a command; Spark is loaded when needed."""
+"""The command line: ``penstock demo``, ``simulate``, ``plan``, ``network``, ``bench``, ``watch``. One file a command."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import typer
 
 from penstock.cli.bench import bench
 from penstock.cli.demo import demo
+from penstock.cli.network import network
+from penstock.cli.plan import plan
 from penstock.cli.simulate import simulate
 from penstock.cli.watch import watch
 from penstock.errors import PenstockError
@@ -24,6 +26,8 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(simulate)
+app.command()(plan)
+app.command()(network)
 app.command()(bench)
 app.command()(watch)
 

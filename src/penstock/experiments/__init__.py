@@ -27,6 +27,17 @@ EXPERIMENTS = {
     "period": "which control period, tried out and advised from the trace",
     "microbatch": "all controllers on a simulated micro-batch engine",
     "spark-controllers": "all controllers and three baselines on Spark",
+    "fit-table1": "paper 000, table 1: five plans for two nodes",
+    "fit-10a": "paper 000, figure 10(a): Solver against C-FIT over load distributions",
+    "fit-10b": "paper 000, figure 10(b): Solver against Solver-W",
+    "fit-11a": "paper 000, figure 11(a): Solver-W over the mean rate",
+    "fit-11c": "paper 000, figure 11(c): Solver-W over the provision level of a trace",
+    "fit-13": "paper 000, figure 13: Solver against C-FIT over operator fan-out",
+    "fit-14": "paper 000, figure 14 and table 3: 2, 4 and 8 inputs",
+    "fit-15a": "paper 000, figure 15(a): entries of a table over epsilon and load",
+    "fit-15b": "paper 000, figure 15(b): what to send after a change of selectivity",
+    "fit-15c": "paper 000, figure 15(c): what to send after an operator has moved",
+    "fit-exact": "the exact planner at run time against all that plan in advance",
     "spark-native": "our controller on Spark with native sinks, where the size of a batch is not known",
 }
 

@@ -1,0 +1,21 @@
+"""Query networks: operators over nodes, as frozen values, and what follows from them."""
+
+from __future__ import annotations
+
+from penstock.network.builder import NetworkBuilder
+from penstock.network.coefficients import Coefficients, Location
+from penstock.network.load import load_network, parse_network
+from penstock.network.model import Input, Network, Node, Operator, Output
+
+__all__ = [
+    "Coefficients",
+    "Input",
+    "Location",
+    "Network",
+    "NetworkBuilder",
+    "Node",
+    "Operator",
+    "Output",
+    "load_network",
+    "parse_network",
+]

@@ -1,0 +1,238 @@
+"""Query networks as YAML, with the line of whatever is wrong.
+
+.. code-block:: yaml
+
+    nodes:     {A: {capacity: 1.0}, B: {capacity: 1.0}}
+    inputs:    {i1: {max_rate: 1.0}, i2: {max_rate: 1.0}}
+    operators:
+      a1: {node: A, from: i1, cost: 1, selectivity: 1.0}
+      j:  {kind: join,  node: B, from: [a1, i2], cost: 1, selectivity: 0.01, windows: [100, 50]}
+    outputs:   {q1: {from: j, weight: 1}}
+    links:     {a1->j: {bandwidth: 500}}
+
+Windows such as ``[10s, 5s]`` are in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from penstock.duration import parse_duration
+from penstock.errors import PenstockError
+from penstock.network.builder import NetworkBuilder
+from penstock.network.model import Kind, Network
+
+__all__ = ["load_network", "parse_network"]
+
+_SECTIONS = ("nodes", "inputs", "operators", "outputs", "links")
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "node": ("capacity",),
+    "input": ("max_rate", "floor"),
+    "operator": ("node", "from", "cost", "selectivity", "kind", "windows"),
+    "output": ("from", "weight", "floor"),
+    "link": ("bandwidth",),
+}
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def load_network(path: str | Path) -> Network:
+    """Read a network from a YAML file."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise PenstockError(f"{path}: the network can't be read: {reason}") from error
+    try:
+        return parse_network(text)
+    except PenstockError as error:
+        raise PenstockError(f"{path}: {error}") from error
+
+
+def parse_network(text: str) -> Network:
+    """Read a network from YAML text.
+
+    >>> network = parse_network('''
+    ... nodes: {A: {capacity: 1.0}}
+    ... inputs: {i: {max_rate: 10}}
+    ... operators:
+    ...   a: {node: A, from: i, cost: 0.5}
+    ... outputs: {q: {from: a}}
+    ... ''')
+    >>> network.operators["a"].cost
+    0.5
+    >>> parse_network("nodes: {A: {capacity: none}}")
+    Traceback (most recent call last):
+    penstock.errors.PenstockError: line 1: node 'A': capacity must be a number, got 'none'
+    """
+    try:
+        root = yaml.compose(text, Loader=_LOADER)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}: " if mark is not None else ""
+        raise PenstockError(f"{place}not YAML: {getattr(error, 'problem', None) or error}") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise PenstockError(f"not a network: expected the sections {', '.join(_SECTIONS)}")
+    builder = NetworkBuilder()
+    sections = _sections(root)
+    for name, values in _members(sections, "nodes"):
+        fields = _Fields("node", name, values)
+        builder.node(name, fields.number("capacity", 1.0), line=fields.line)
+    for name, values in _members(sections, "inputs"):
+        fields = _Fields("input", name, values)
+        options = {key: fields.number(key) for key in ("max_rate", "floor") if fields.has(key)}
+        builder.input(name, **options, line=fields.line)
+    for name, values in _members(sections, "operators"):
+        _operator(builder, name, values)
+    for name, values in _members(sections, "outputs"):
+        fields = _Fields("output", name, values)
+        options = {key: fields.number(key) for key in ("weight", "floor") if fields.has(key)}
+        builder.output(name, fields.text("from"), **options, line=fields.line)
+    for name, values in _members(sections, "links"):
+        source, _, target = name.partition("->")
+        builder.link(source, target, _Fields("link", name, values).number("bandwidth"))
+    return builder.build()
+
+
+def _operator(builder: NetworkBuilder, name: str, values: yaml.MappingNode) -> None:
+    fields = _Fields("operator", name, values)
+    windows, timed = fields.windows()
+    builder.operator(
+        name,
+        fields.text("node"),
+        *fields.texts("from"),
+        cost=fields.number("cost"),
+        selectivity=fields.number("selectivity", 1.0),
+        kind=cast("Kind", fields.text("kind", "map")),
+        windows=windows,
+        timed=timed,
+        line=fields.line,
+    )
+
+
+def _sections(root: yaml.MappingNode) -> dict[str, yaml.MappingNode]:
+    found: dict[str, yaml.MappingNode] = {}
+    for key, value in root.value:
+        if key.value not in _SECTIONS:
+            raise PenstockError(f"line {_line(key)}: unknown section {key.value!r}: there are {', '.join(_SECTIONS)}")
+        if key.value in found:
+            raise PenstockError(f"line {_line(key)}: section {key.value!r} comes twice")
+        if not isinstance(value, yaml.MappingNode):
+            raise PenstockError(f"line {_line(value)}: {key.value} must be names with their values, such as {{A: {{...}}}}")
+        found[key.value] = value
+    return found
+
+
+def _members(sections: Mapping[str, yaml.MappingNode], section: str) -> Iterator[tuple[str, yaml.MappingNode]]:
+    if section not in sections:
+        return
+    seen: dict[str, int] = {}
+    for key, value in sections[section].value:
+        name = key.value
+        if not isinstance(key, yaml.ScalarNode):
+            raise PenstockError(f"line {_line(key)}: a name in {section} must be text")
+        if name in seen:
+            raise PenstockError(f"line {_line(key)}: {section[:-1]} {name!r} is there already, in line {seen[name]}")
+        seen[name] = _line(key)
+        if isinstance(value, yaml.ScalarNode) and value.value in ("", "~", "null"):
+            value = yaml.MappingNode("", [], key.start_mark, key.end_mark)  # noqa: PLW2901 - "A:" is "A: {}"
+        if not isinstance(value, yaml.MappingNode):
+            raise PenstockError(f"line {_line(value)}: {section[:-1]} {name!r} must have values, such as {{{_example(section)}}}")
+        yield name, value
+
+
+def _example(section: str) -> str:
+    return {
+        "nodes": "capacity: 1.0",
+        "inputs": "max_rate: 100",
+        "operators": "node: A, from: i1, cost: 0.001",
+        "outputs": "from: a1, weight: 1",
+        "links": "bandwidth: 100",
+    }[section]
+
+
+class _Fields:
+    """The values of one part, with their lines."""
+
+    def __init__(self, kind: str, name: str, values: yaml.MappingNode) -> None:
+        self._what = f"{kind} {name!r}"
+        self.line = _line(values)
+        self._values: dict[str, yaml.Node] = {}
+        for key, value in values.value:
+            if key.value not in _FIELDS[kind]:
+                raise self._wrong(key, f"has no field {key.value!r}: there are {', '.join(_FIELDS[kind])}")
+            self._values[key.value] = value
+
+    def has(self, key: str) -> bool:
+        return key in self._values
+
+    def number(self, key: str, default: float | None = None) -> float:
+        node = self._get(key, default is None)
+        return default if node is None and default is not None else self._number(key, node)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        node = self._get(key, default is None)
+        if node is None and default is not None:
+            return default
+        if not isinstance(node, yaml.ScalarNode) or not node.value:
+            raise self._wrong(node, f"{key} must be a name, got {_shown(node)}")
+        return str(node.value)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """One name, or a list of names."""
+        node = self._get(key, required=True)
+        if isinstance(node, yaml.SequenceNode):
+            return tuple(self._each(key, node, lambda item: str(item.value)))
+        return (self.text(key),)
+
+    def windows(self) -> tuple[tuple[float, float] | None, bool]:
+        """Two windows, and whether they are in seconds."""
+        node = self._get("windows", required=False)
+        if node is None:
+            return None, False
+        if not isinstance(node, yaml.SequenceNode) or len(node.value) != 2:
+            raise self._wrong(node, f"windows must be two, such as [100, 50] tuples or [10s, 5s], got {_shown(node)}")
+        timed = any(isinstance(item.value, str) and item.value[-1:].isalpha() for item in node.value)
+        read = self._seconds if timed else (lambda item: self._number("windows", item))
+        left, right = self._each("windows", node, read)
+        return (left, right), timed
+
+    def _seconds(self, node: yaml.Node) -> float:
+        try:
+            return parse_duration(node.value, "windows")
+        except PenstockError as error:
+            raise self._wrong(node, str(error)) from error
+
+    def _each(self, key: str, node: yaml.SequenceNode, read: Callable[[yaml.Node], Any]) -> list[Any]:
+        for item in node.value:
+            if not isinstance(item, yaml.ScalarNode):
+                raise self._wrong(item, f"{key} must be a list of single values")
+        return [read(item) for item in node.value]
+
+    def _number(self, key: str, node: yaml.Node | None) -> float:
+        text = node.value if isinstance(node, yaml.ScalarNode) else None
+        try:
+            return float(text.replace(".inf", "inf").replace(".nan", "nan")) if text is not None else float("nan")
+        except ValueError:
+            raise self._wrong(node, f"{key} must be a number, got {_shown(node)}") from None
+
+    def _get(self, key: str, required: bool) -> yaml.Node | None:
+        node = self._values.get(key)
+        if node is None and required:
+            raise PenstockError(f"line {self.line}: {self._what} has no {key!r}")
+        return node
+
+    def _wrong(self, node: yaml.Node | None, message: str) -> PenstockError:
+        return PenstockError(f"line {_line(node) if node is not None else self.line}: {self._what}: {message}")
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _shown(node: yaml.Node | None) -> str:
+    return repr(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"

@@ -1,0 +1,77 @@
+"""How likely rates are: the workloads of Solver-W."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import PenstockError
+
+__all__ = ["Empirical", "Exponential", "Workload"]
+
+
+class Workload(Protocol):
+    """Says how likely it is that the rates lie in a box."""
+
+    def mass(self, lower: Sequence[float], upper: Sequence[float]) -> float:
+        """The probability of a box; the box that ends at the greatest rates takes all above them too."""
+
+
+class Exponential:
+    """Independent exponential rates, each with its mean.
+
+    Paper 000 calls the parameter lambda and says that with a greater one rates are higher, so it is the mean and not its inverse.
+
+    >>> round(Exponential([2.0], [10.0]).mass([0.0], [2.0]), 3)
+    0.632
+    """
+
+    def __init__(self, means: Sequence[float], limits: Sequence[float]) -> None:
+        for mean in means:
+            if not (math.isfinite(mean) and mean > 0):
+                raise PenstockError(f"the mean of an exponential workload must be positive and finite, got {mean!r}")
+        self._means, self._limits = tuple(means), tuple(limits)
+
+    def mass(self, lower: Sequence[float], upper: Sequence[float]) -> float:
+        """The product over the dimensions."""
+        found = 1.0
+        for low, high, mean, limit in zip(lower, upper, self._means, self._limits, strict=True):
+            above = 0.0 if high >= limit else math.exp(-high / mean)
+            found *= math.exp(-low / mean) - above
+        return found
+
+
+class Empirical:
+    """The rates that were seen: each sample, a rate for every input, has the same probability.
+
+    >>> Empirical(np.array([[1.0, 2.0], [5.0, 5.0]]), [10.0, 10.0]).mass([0.0, 0.0], [3.0, 3.0])
+    0.5
+    """
+
+    def __init__(self, samples: NDArray[np.float64], limits: Sequence[float]) -> None:
+        if samples.ndim != 2 or not samples.size or samples.shape[1] != len(limits):
+            raise PenstockError(
+                f"a workload needs samples with a rate for each of {len(limits)} inputs, got shape {samples.shape}"
+            )
+        if not np.all(np.isfinite(samples)) or np.any(samples < 0):
+            raise PenstockError("a workload's rates must be finite and not negative")
+        self._limits = np.asarray(limits, dtype=np.float64)
+        self._samples = np.minimum(samples, self._limits)
+
+    def mass(self, lower: Sequence[float], upper: Sequence[float]) -> float:
+        """The share of the samples in the box."""
+        high = np.asarray(upper)
+        below = (self._samples < high) | (high >= self._limits)
+        return float(np.mean(np.all((self._samples >= np.asarray(lower)) & below, axis=1)))
+
+    @classmethod
+    def of_trace(cls, rates: Mapping[str, NDArray[np.float64]], limits: Mapping[str, float]) -> Empirical:
+        """Take the recorded rates of each input, all of the same length."""
+        lengths = {len(series) for series in rates.values()}
+        if len(lengths) != 1:
+            raise PenstockError(f"the rates of the inputs differ in length: {sorted(lengths)}")
+        return cls(np.column_stack(list(rates.values())), [limits[name] for name in rates])

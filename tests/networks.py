@@ -1,0 +1,204 @@
+"""Query networks for tests: those of the papers, and random ones."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from penstock.network import Network, NetworkBuilder
+
+
+def figure1() -> Network:
+    """Figure 1 of papers 000 and 003."""
+    return (
+        NetworkBuilder()
+        .node("A")
+        .node("B")
+        .input("i1", max_rate=1.0)
+        .input("i2", max_rate=1.0)
+        .operator("a1", "A", "i1", cost=1.0)
+        .operator("a2", "A", "i2", cost=2.0)
+        .operator("b1", "B", "a1", cost=3.0)
+        .operator("b2", "B", "a2", cost=1.0)
+        .output("q1", "b1")
+        .output("q2", "b2")
+        .build()
+    )
+
+
+def figure7() -> Network:
+    """Figure 7 of paper 000: a split into branches of cost 2 and 5."""
+    return (
+        NetworkBuilder()
+        .node("A")
+        .input("i", max_rate=1.0)
+        .operator("s", "A", "i", cost=1.0)
+        .operator("top", "A", "s", cost=2.0)
+        .operator("bottom", "A", "s", cost=5.0)
+        .output("q1", "top")
+        .output("q2", "bottom")
+        .build()
+    )
+
+
+def random_network(rng: np.random.Generator, *, nodes: int = 3, inputs: int = 3, operators: int = 7) -> Network:
+    """Any graph of operators, on nodes in any order: chains, splits, unions, joins, merge-then-split, weights.
+
+    All numbers are small multiples of 1/8, so that fractions of them are exact.
+    """
+    builder = NetworkBuilder()
+    for node in range(nodes):
+        builder.node(f"N{node}", float(rng.integers(1, 17)) / 8)
+    sources = [f"i{number}" for number in range(inputs)]
+    for name in sources:
+        builder.input(name, max_rate=4.0)
+    fed: dict[str, int] = dict.fromkeys(sources, 0)
+    for number in range(operators):
+        name, node = f"o{number}", f"N{rng.integers(nodes)}"
+        cost, selectivity = float(rng.integers(0, 9)) / 8, float(rng.integers(1, 13)) / 8
+        unused = [source for source in sources if not fed[source] and source.startswith("i")]
+        pool = unused if unused and number >= operators - len(unused) else sources
+        kind = rng.choice(["map", "map", "map", "union", "join"])
+        if kind == "map" or len(sources) < 2:
+            chosen = [pool[rng.integers(len(pool))]]
+            builder.operator(name, node, *chosen, cost=cost, selectivity=selectivity)
+        else:
+            first = pool[rng.integers(len(pool))]
+            others = [source for source in sources if source != first]
+            chosen = [first, others[rng.integers(len(others))]]
+            windows = (float(rng.integers(1, 5)), float(rng.integers(1, 5))) if kind == "join" else None
+            builder.operator(name, node, *chosen, cost=cost, selectivity=selectivity / 2, kind=kind, windows=windows)
+        for source in chosen:
+            fed[source] += 1
+        sources.append(name)
+        fed[name] = 0
+    ends = [source for source in sources if not fed[source]]
+    more = [source for source in sources if fed[source] and source.startswith("o") and rng.random() < 0.15]
+    for number, source in enumerate(ends + more):
+        builder.output(f"q{number}", source, float(rng.integers(1, 9)) / 4)
+    return builder.build()
+
+
+def random_single_node(rng: np.random.Generator) -> Network:
+    return random_network(rng, nodes=1, inputs=int(rng.integers(1, 4)), operators=int(rng.integers(3, 9)))
+
+
+def random_tree(rng: np.random.Generator, *, streams: int = 2) -> Network:
+    """A tree of nodes, with splits, unions and outputs on any of them; few enough streams for a table."""
+    builder = NetworkBuilder()
+    counter = iter(range(1000))
+    leaves_left = [3 - streams]
+
+    def grow(node: str, entering: list[str], depth: int) -> None:
+        builder.node(node, float(rng.integers(4, 17)) / 8)
+        ends = [_operator(source, node) for source in entering]
+        if len(ends) > 1 and rng.random() < 0.3:
+            merged = f"o{next(counter)}"
+            builder.operator(merged, node, ends[0], ends[1], cost=float(rng.integers(0, 3)) / 8, kind="union")
+            ends = [merged, *ends[2:]]
+        if rng.random() < 0.5 and leaves_left[0] > 0:
+            leaves_left[0] -= 1
+            place = int(rng.integers(len(ends)))
+            ends += [_operator(ends[place], node), _operator(ends.pop(place), node)]
+        children: list[list[str]] = [[] for _ in range(0 if depth == 0 else int(rng.integers(1, 3)))]
+        for end in ends:
+            if children and rng.random() < 0.75:
+                children[rng.integers(len(children))].append(end)
+            else:
+                builder.output(f"q{next(counter)}", end, float(rng.integers(1, 9)) / 4)
+        for number, streams_to in enumerate(children):
+            if streams_to:
+                grow(f"{node}{number}", streams_to, depth - 1)
+
+    def _operator(source: str, node: str) -> str:
+        name = f"o{next(counter)}"
+        cost, selectivity = float(rng.integers(1, 9)) / 8, float(rng.integers(2, 13)) / 8
+        builder.operator(name, node, source, cost=cost, selectivity=selectivity)
+        return name
+
+    inputs = [f"i{number}" for number in range(streams)]
+    for name in inputs:
+        builder.input(name, max_rate=8.0)
+    grow("N", inputs, depth=int(rng.integers(0, 3)))
+    return builder.build()
+
+
+def overloading_rates(rng: np.random.Generator, network: Network, *, near: bool = False) -> dict[str, float]:
+    """Rates that overload some node: anywhere up to the max_rate, or just above the boundary."""
+    from penstock.planning.flows import Flows
+
+    flows = Flows(network)
+    direction = rng.random(len(network.inputs)) ** 2 + 1e-3
+    if rng.random() < 0.2:
+        direction[rng.integers(direction.size)] = 0.0
+    used = float(np.max(flows.full_loads @ direction / flows.capacity))
+    if used <= 0:
+        return {name: stream.max_rate for name, stream in network.inputs.items()}
+    factor = 1.0 + (rng.random() * 0.05 if near else rng.random() * 4.0)
+    limits = np.array([stream.max_rate for stream in network.inputs.values()])
+    return dict(zip(network.inputs, np.minimum(direction / used * factor, limits).tolist(), strict=True))
+
+
+def oracle_score(network: Network, rates: dict[str, float]) -> float:
+    """The best score, exactly: a simplex in fractions over the flow on every arc, where anything may be dropped anywhere.
+
+    Nothing in it is shared with the planner: it has a variable for each arc, not for each drop location, and other arithmetic.
+    """
+    arcs = [(source, name) for name in network.order for source in network.operators[name].sources]
+    arcs += [(output.source, name) for name, output in network.outputs.items()]
+    place = {arc: number for number, arc in enumerate(arcs)}
+    rows: list[list[Fraction]] = []
+    right: list[Fraction] = []
+
+    def row() -> list[Fraction]:
+        rows.append([Fraction(0)] * len(arcs))
+        return rows[-1]
+
+    for source, target in arcs:  # an arc carries no more than what its source makes
+        line = row()
+        line[place[source, target]] += 1
+        if source in network.inputs:
+            right.append(Fraction(rates[source]))
+        else:
+            right.append(Fraction(0))
+            operator = network.operators[source]
+            for before in operator.sources:
+                line[place[before, source]] -= Fraction(operator.gain(before))
+    for node in network.nodes.values():
+        line = row()
+        right.append(Fraction(node.capacity))
+        for operator in network.operators.values():
+            if operator.node == node.name:
+                for source in operator.sources:
+                    line[place[source, operator.name]] += Fraction(operator.cost)
+    worth = [Fraction(0)] * len(arcs)
+    for name, output in network.outputs.items():
+        worth[place[output.source, name]] += Fraction(output.weight)
+    return float(_maximum(worth, rows, right))
+
+
+def _maximum(worth: list[Fraction], rows: list[list[Fraction]], right: list[Fraction]) -> Fraction:
+    """Maximise over rows at most right, where right is not negative, by the simplex with Bland's rule."""
+    count = len(worth)
+    basis = list(range(count, count + len(rows)))
+    table = [
+        [*line, *(Fraction(int(number == own)) for number in range(len(rows))), limit]
+        for own, (line, limit) in enumerate(zip(rows, right, strict=True))
+    ]
+    goal = [*(-value for value in worth), *([Fraction(0)] * len(rows)), Fraction(0)]
+    while True:
+        entering = next((number for number, value in enumerate(goal[:-1]) if value < 0), None)
+        if entering is None:
+            return goal[-1]
+        ratios = [(line[-1] / line[entering], basis[own], own) for own, line in enumerate(table) if line[entering] > 0]
+        _, _, leaving = min(ratios)
+        pivot = table[leaving][entering]
+        table[leaving] = [value / pivot for value in table[leaving]]
+        for own, line in enumerate(table):
+            if own != leaving and line[entering]:
+                factor = line[entering]
+                table[own] = [value - factor * base for value, base in zip(line, table[leaving], strict=True)]
+        factor = goal[entering]
+        goal = [value - factor * base for value, base in zip(goal, table[leaving], strict=True)]
+        basis[leaving] = entering

@@ -1,0 +1,211 @@
+"""What holds for every network and all rates."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.networks import oracle_score, overloading_rates, random_network, random_single_node, random_tree
+
+from penstock.network import Coefficients, Network
+from penstock.planning import Exact, Fit, Greedy, Solver
+from penstock.planning.dominance import DominanceIndex, undominated
+from penstock.planning.fit import merged_tables
+from penstock.planning.flows import Flows
+from penstock.planning.parametric import Parametric
+from penstock.planning.point_quadtree import PointQuadtree
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def test_exact_against_the_oracle_on_a_thousand_networks() -> None:
+    """Other formulation, other arithmetic: see ``oracle_score``."""
+    overloaded = 0
+    for seed in range(1000):
+        rng = np.random.default_rng(seed)
+        shape = {"nodes": int(rng.integers(1, 5)), "inputs": int(rng.integers(1, 5)), "operators": int(rng.integers(4, 9))}
+        network = random_network(rng, **shape)
+        rates = {name: round(float(rng.random() * 4) * 8) / 8 for name in network.inputs}
+        plan = Exact(network).plan(rates)
+        best = oracle_score(network, rates)
+        assert plan.feasible, seed
+        assert plan.score == pytest.approx(best, rel=1e-9, abs=1e-9), seed
+        overloaded += plan.overloaded
+    assert overloaded > 500
+
+
+def test_exact_stays_exact_when_it_is_warm() -> None:
+    """One model, many rates: the plan does not depend on what was asked before."""
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        network = random_network(rng)
+        warm = Exact(network)
+        for _ in range(20):
+            rates = overloading_rates(rng, network)
+            assert warm.plan(rates).score == pytest.approx(Exact(network).plan(rates).score, rel=1e-9, abs=1e-12)
+
+
+def test_pieces_of_the_exact_plan_are_the_exact_plan() -> None:
+    """A basis that still fits is optimal: scores and keeps of ``Parametric`` are those of ``Exact``, zero rates included."""
+    saved = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        network = random_network(rng)
+        exact, pieces = Exact(network), Parametric(Exact(network))
+        rates = rng.random((100, len(network.inputs))) * 4.0 * (rng.random((100, len(network.inputs))) > 0.2)
+        scores, numbers = pieces.solve(rates)
+        saved += 100 - pieces.solved
+        for row, score, number in zip(rates, scores, numbers, strict=True):
+            assert score == pytest.approx(exact.score(row), rel=1e-9, abs=1e-9), seed
+            y = exact.flows.passing(row, pieces.keep(row, int(number)))
+            assert float(exact.flows.value @ y) == pytest.approx(score, rel=1e-8, abs=1e-8), seed
+            assert np.all(exact.flows.loads @ y <= exact.flows.capacity * (1 + 1e-9))
+    assert saved > 3000
+
+
+def test_greedy_equals_exact_on_one_node() -> None:
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        network = random_single_node(rng)
+        rates = overloading_rates(rng, network, near=bool(seed % 2))
+        greedy, exact = Greedy(network).plan(rates), Exact(network).plan(rates)
+        assert greedy.feasible, seed
+        assert greedy.score == pytest.approx(exact.score, rel=1e-9, abs=1e-9), seed
+
+
+def test_greedy_never_beats_exact_and_is_feasible_on_several_nodes() -> None:
+    tried = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        network = random_network(rng)
+        if Coefficients(network).node_order is None:
+            continue
+        tried += 1
+        rates = overloading_rates(rng, network)
+        greedy = Greedy(network).plan(rates)
+        assert greedy.feasible, seed
+        assert greedy.score <= Exact(network).plan(rates).score * (1 + 1e-9) + 1e-12
+    assert tried > 30
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.2])
+def test_solver_is_never_further_than_epsilon_from_exact(epsilon: float) -> None:
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        network = random_tree(rng)
+        solver, exact = Solver(network, epsilon), Exact(network)
+        assert solver.error <= epsilon
+        for number in range(40):
+            rates = overloading_rates(rng, network, near=bool(number % 2))
+            plan = solver.plan(rates)
+            assert plan.feasible
+            assert plan.score >= (1 - epsilon - 1e-6) * exact.plan(rates).score, (seed, rates)
+
+
+@pytest.mark.parametrize("epsilon", [0.15, 0.3])
+def test_fit_is_never_further_than_epsilon_from_exact(epsilon: float) -> None:
+    """Trees with splits, unions, several children, outputs on any node; near the boundary too."""
+    shapes = {"several nodes": 0, "children": 0, "local plans": 0, "merges": 0}
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        network = random_tree(rng, streams=int(rng.integers(1, 3)))
+        fit, exact = Fit(network, epsilon), Exact(network)
+        shapes["several nodes"] += len(fit.tables) > 1
+        shapes["children"] += any(len(table.picks) > 1 for table in fit.tables.values())
+        shapes["local plans"] += any(table.keeps for table in fit.tables.values())
+        shapes["merges"] += fit.survey.roundings > 1
+        for number in range(30):
+            rates = overloading_rates(rng, network, near=bool(number % 2))
+            plan = fit.plan(rates)
+            assert plan.feasible, (seed, rates)
+            assert plan.score >= (1 - epsilon - 1e-6) * exact.plan(rates).score, (seed, rates)
+    assert all(count > 3 for count in shapes.values()), shapes
+
+
+def test_distributed_fit_makes_the_same_tables() -> None:
+    for seed in range(20):
+        network = random_tree(np.random.default_rng(seed))
+        together = Fit(network, 0.2).tables
+        apart = merged_tables(network, 0.2)
+        for node, table in together.items():
+            json.dumps(apart[node].to_message())
+            np.testing.assert_array_equal(table.points, apart[node].points)
+            np.testing.assert_array_equal(table.scores, apart[node].scores)
+
+
+def test_no_entry_is_kept_that_nobody_would_choose() -> None:
+    for seed in range(20):
+        fit = Fit(random_tree(np.random.default_rng(seed)), 0.2)
+        for table in fit.tables.values():
+            below = np.all(table.points[:, None, :] <= table.points[None, :, :], axis=2)
+            better = below & (table.scores[:, None] >= table.scores[None, :])
+            np.fill_diagonal(better, val=False)
+            assert not better.any()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(SEEDS)
+def test_scores_never_rise_when_a_rate_or_a_capacity_falls(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    network = random_network(rng)
+    rates = overloading_rates(rng, network)
+    best = Exact(network).plan(rates).score
+    name = list(rates)[rng.integers(len(rates))]
+    less = Exact(network).plan(rates | {name: rates[name] * rng.random()}).score
+    assert less <= best * (1 + 1e-9) + 1e-12
+    node = list(network.nodes)[rng.integers(len(network.nodes))]
+    weaker = _with_capacity(network, node, network.nodes[node].capacity * (0.1 + 0.9 * rng.random()))
+    assert Exact(weaker).plan(rates).score <= best * (1 + 1e-9) + 1e-12
+
+
+def _with_capacity(network: Network, node: str, capacity: float) -> Network:
+    nodes = dict(network.nodes)
+    nodes[node] = type(nodes[node])(node, capacity)
+    return Network(nodes, network.inputs, network.operators, network.outputs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS)
+def test_flows_and_keeps_are_two_forms_of_the_same(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    flows = Flows(random_network(rng))
+    rates = rng.random(len(flows.inputs))
+    keep = rng.random(len(flows.locations))
+    y = flows.passing(rates, keep)
+    again = flows.passing(rates, flows.keep(rates, y))
+    np.testing.assert_allclose(again, y, rtol=1e-9, atol=1e-12)
+
+
+@settings(max_examples=80, deadline=None)
+@given(SEEDS, st.integers(1, 4), st.integers(1, 60), st.booleans())
+def test_both_indexes_find_the_best_entry_that_is_nowhere_above(seed: int, dimensions: int, count: int, coarse: bool) -> None:
+    rng = np.random.default_rng(seed)
+    points = rng.integers(0, 5, (count, dimensions)) / 4.0 if coarse else rng.random((count, dimensions))
+    scores = points.sum(axis=1) + rng.random(count)
+    index, tree = DominanceIndex(points, scores), PointQuadtree(points, scores)
+    for _ in range(10):
+        asked = rng.random(dimensions) * 1.2
+        able = np.flatnonzero(np.all(points <= asked, axis=1))
+        best = scores[able].max() if able.size else None
+        for found in (index.find(asked.tolist()), tree.find(asked.tolist())):
+            assert (None if found is None else scores[found]) == best
+            assert found is None or np.all(points[found] <= asked)
+
+
+def test_an_index_of_more_values_than_steps_is_right_too() -> None:
+    rng = np.random.default_rng(1)
+    points, scores = rng.random((3000, 3)), rng.random(3000)
+    index = DominanceIndex(points, scores)
+    for _ in range(50):
+        asked = rng.random(3)
+        able = np.all(points <= asked, axis=1)
+        found = index.find(asked.tolist())
+        assert (None if found is None else scores[found]) == (scores[able].max() if able.any() else None)
+    kept = undominated(points, scores)
+    for row in range(200):
+        better = np.all(points <= points[row], axis=1) & (scores >= scores[row])
+        better[row] = False
+        assert (row in kept) == (not better.any())
