@@ -36,7 +36,8 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "output": ("from", "weight", "floor"),
     "link": ("bandwidth",),
 }
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# The base loader leaves values as text: what a field means is known here, and guessing types takes as long as all the rest.
+_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 def load_network(path: str | Path) -> Network:
