@@ -38,6 +38,13 @@ EXPERIMENTS = {
     "fit-15b": "paper 000, figure 15(b): what to send after a change of selectivity",
     "fit-15c": "paper 000, figure 15(c): what to send after an operator has moved",
     "fit-exact": "the exact planner at run time against all that plan in advance",
+    "las-theorem": "paper 004, theorem 4.2: what a cell of the sketches is expected to say",
+    "las-4": "paper 004, figure 4: load-aware shedding over under-provisioning",
+    "las-5": "paper 004, figure 5: over the threshold",
+    "las-6": "paper 004, figure 6: over the greatest cost",
+    "las-7": "paper 004, figure 7: over the distribution of keys",
+    "las-8": "paper 004, figure 8: over the precision of the sketches",
+    "las-9": "paper 004, figure 9: abrupt changes, phases A to G",
     "spark-native": "our controller on Spark with native sinks, where the size of a batch is not known",
 }
 
