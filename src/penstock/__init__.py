@@ -9,6 +9,7 @@ from penstock.errors import JournalError, PenstockError
 
 if TYPE_CHECKING:
     from penstock.spark.journal import read_journal
+    from penstock.spark.load_aware import LoadAware, load_aware
     from penstock.spark.replay import register_replay
     from penstock.spark.report import Report
     from penstock.spark.shedder import Shedder
@@ -21,20 +22,24 @@ __all__ = [
     "GateCount",
     "JournalError",
     "KeepAll",
+    "LoadAware",
     "MicroBatch",
     "Observation",
     "PenstockError",
     "Report",
     "Seamless",
     "Shedder",
+    "load_aware",
     "read_journal",
     "register_replay",
 ]
 
 # These need pyspark or live beside what does, and pyspark is an extra: they are loaded when they are first asked for.
 _ON_SPARK = {
+    "LoadAware": "penstock.spark.load_aware",
     "Report": "penstock.spark.report",
     "Shedder": "penstock.spark.shedder",
+    "load_aware": "penstock.spark.load_aware",
     "read_journal": "penstock.spark.journal",
     "register_replay": "penstock.spark.replay",
 }

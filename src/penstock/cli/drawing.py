@@ -34,7 +34,7 @@ def drawn(network: Network, plan: Plan | None = None) -> Tree:
                 text.append(f"  {plan.throughput[name]:.4g}/s", style="green")
             keep = plan.keep.get(name if source is None else arc_name(source, name), 1.0)
             if keep < 1.0 - 1e-9:
-                text.append(f"  ✂ keep {keep:.1%}", style="bold yellow")
+                text.append(f"  > keep {keep:.1%}", style="bold yellow")
         return text
 
     def grow(branch: Tree, name: str) -> None:

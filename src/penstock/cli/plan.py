@@ -118,32 +118,41 @@ def _workload(network: Network, means: str | None, path: Path | None, rates: dic
             raise PenstockError("--means and --workload exclude each other")
         return Empirical(_recorded(path, tuple(network.inputs)), limits)
     known = parse_rates(means, "--means") if means is not None else rates
-    return Exponential(check_rates(network, known)[0].tolist(), limits)
+    found, _ = check_rates(network, known)
+    if not (found > 0).all():
+        raise PenstockError("solver-w needs mean rates above 0, such as --means i1=5,i2=5, or --workload")
+    return Exponential(found.tolist(), limits)
 
 
 def _recorded(path: Path, names: tuple[str, ...]) -> Any:
     import numpy as np  # noqa: PLC0415
-    from pyarrow import ArrowInvalid  # noqa: PLC0415
+    from pyarrow import ArrowInvalid, types  # noqa: PLC0415
     from pyarrow import csv as arrow_csv  # noqa: PLC0415
 
     try:
         table = arrow_csv.read_csv(path)
     except (OSError, ArrowInvalid) as error:
         raise PenstockError(f"--workload {path}: {str(error).splitlines()[0]}") from error
+    twice = [name for name in names if table.column_names.count(name) > 1]
+    if twice:
+        raise PenstockError(f"--workload {path}: column {twice[0]!r} comes twice")
     missing = [name for name in names if name not in table.column_names]
     if missing:
         raise PenstockError(f"--workload {path}: no column for input {missing[0]!r}; it has {', '.join(table.column_names)}")
-    try:
-        return np.column_stack([table[name].to_numpy().astype(np.float64) for name in names])
-    except ValueError as error:
-        raise PenstockError(f"--workload {path}: rates must be numbers: {error}") from error
+    for name in names:
+        kind = table.schema.field(name).type
+        if not (types.is_integer(kind) or types.is_floating(kind)):
+            raise PenstockError(f"--workload {path}: the rates of {name!r} must be numbers, they are {kind}")
+    return np.column_stack([table[name].to_numpy().astype(np.float64) for name in names])
 
 
 def _show(network: Network, found: Plan, planner: Planner) -> None:
     from penstock.cli.drawing import drawn  # noqa: PLC0415
 
     console = Console(highlight=False)
-    state = "overloaded without a plan" if found.overloaded else "not overloaded: nothing is dropped"
+    dropping = any(keep < 1.0 - 1e-9 for keep in found.keep.values())
+    calm = "not overloaded" if dropping else "not overloaded: nothing is dropped"
+    state = "overloaded without a plan" if found.overloaded else calm
     console.print(Text(f"{found.method}: score {found.score:.6g}, {state}", style="bold"))
     for note in found.notes:
         console.print(f"note: {note}", markup=False)
@@ -159,7 +168,7 @@ def _show(network: Network, found: Plan, planner: Planner) -> None:
     fullest = sorted(found.loads, key=lambda name: -found.loads[name] / found.capacities[name])
     for name in fullest[:_DRAWN_AT_MOST]:
         used = found.loads[name] / found.capacities[name]
-        mark = Text("█" * round(20 * min(1.0, used)) + f" {used:.0%}")
+        mark = Text("=" * round(20 * min(1.0, used)) + f" {used:.0%}")
         if name == found.bottleneck and found.overloaded:
             mark.append("  bottleneck", style="bold red")
         loads.add_row(Text(name), f"{found.loads[name]:.4g}", f"{found.capacities[name]:.4g}", mark)

@@ -91,7 +91,8 @@ class NetworkBuilder:
         for name, members in (("inputs", self._inputs), ("operators", self._operators), ("outputs", self._outputs)):
             if not members:
                 raise PenstockError(f"the network has no {name}")
-        return Network(self._nodes, self._inputs, self._operators, self._outputs, self._bandwidths)
+        parts = (self._nodes, self._inputs, self._operators, self._outputs, self._bandwidths)
+        return Network(*(dict(part) for part in parts))  # type: ignore[arg-type]  # the builder may go on
 
 
 def _check_new(kind: str, name: str, members: dict[str, object] | object, line: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,6 +75,9 @@ class Coefficients:
             found[name] = own(operator) + operator.gain(operator.sources[0]) * after[name]
         for name in network.inputs:
             found[name] = sum(self._entering(consumer, name, own, end, after) for consumer in network.consumers[name])
+        wrong = [name for name, value in found.items() if not math.isfinite(value)]
+        if wrong:
+            raise PenstockError(f"from {wrong[0]!r} on, costs and selectivities multiply to more than a number can hold")
         return found
 
     def _entering(self, target: str, source: str, own: _OfOperator, end: _OfOutput, after: dict[str, float]) -> float:

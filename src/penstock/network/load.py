@@ -94,8 +94,11 @@ def parse_network(text: str) -> Network:
         options = {key: fields.number(key) for key in ("weight", "floor") if fields.has(key)}
         builder.output(name, fields.text("from"), **options, line=fields.line)
     for name, values in _members(sections, "links"):
-        source, _, target = name.partition("->")
-        builder.link(source, target, _Fields("link", name, values).number("bandwidth"))
+        fields = _Fields("link", name, values)
+        source, arrow, target = name.partition("->")
+        if not arrow:
+            raise PenstockError(f"line {fields.line}: link {name!r}: an arc is written 'a1->b1'")
+        builder.link(source, target, fields.number("bandwidth"))
     return builder.build()
 
 
@@ -118,8 +121,8 @@ def _operator(builder: NetworkBuilder, name: str, values: yaml.MappingNode) -> N
 def _sections(root: yaml.MappingNode) -> dict[str, yaml.MappingNode]:
     found: dict[str, yaml.MappingNode] = {}
     for key, value in root.value:
-        if key.value not in _SECTIONS:
-            raise PenstockError(f"line {_line(key)}: unknown section {key.value!r}: there are {', '.join(_SECTIONS)}")
+        if not isinstance(key, yaml.ScalarNode) or key.value not in _SECTIONS:
+            raise PenstockError(f"line {_line(key)}: unknown section {_shown(key)}: there are {', '.join(_SECTIONS)}")
         if key.value in found:
             raise PenstockError(f"line {_line(key)}: section {key.value!r} comes twice")
         if not isinstance(value, yaml.MappingNode):
@@ -164,8 +167,12 @@ class _Fields:
         self.line = _line(values)
         self._values: dict[str, yaml.Node] = {}
         for key, value in values.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise self._wrong(key, "the name of a field must be text")
             if key.value not in _FIELDS[kind]:
                 raise self._wrong(key, f"has no field {key.value!r}: there are {', '.join(_FIELDS[kind])}")
+            if key.value in self._values:
+                raise self._wrong(key, f"has {key.value!r} twice")
             self._values[key.value] = value
 
     def has(self, key: str) -> bool:
@@ -197,7 +204,10 @@ class _Fields:
             return None, False
         if not isinstance(node, yaml.SequenceNode) or len(node.value) != 2:
             raise self._wrong(node, f"windows must be two, such as [100, 50] tuples or [10s, 5s], got {_shown(node)}")
-        timed = any(isinstance(item.value, str) and item.value[-1:].isalpha() for item in node.value)
+        units = [isinstance(item.value, str) and item.value[-1:].isalpha() for item in node.value]
+        if any(units) and not all(units):
+            raise self._wrong(node, "windows must be both in tuples, such as [100, 50], or both in time, such as [10s, 5s]")
+        timed = any(units)
         read = self._seconds if timed else (lambda item: self._number("windows", item))
         left, right = self._each("windows", node, read)
         return (left, right), timed
@@ -215,11 +225,12 @@ class _Fields:
         return [read(item) for item in node.value]
 
     def _number(self, key: str, node: yaml.Node | None) -> float:
-        text = node.value if isinstance(node, yaml.ScalarNode) else None
         try:
-            return float(text.replace(".inf", "inf").replace(".nan", "nan")) if text is not None else float("nan")
+            if isinstance(node, yaml.ScalarNode):
+                return float(node.value.replace(".inf", "inf").replace(".nan", "nan"))
         except ValueError:
-            raise self._wrong(node, f"{key} must be a number, got {_shown(node)}") from None
+            pass
+        raise self._wrong(node, f"{key} must be a number, got {_shown(node)}")
 
     def _get(self, key: str, required: bool) -> yaml.Node | None:
         node = self._values.get(key)

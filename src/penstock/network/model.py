@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+import numpy as np
+
 from penstock.errors import PenstockError
 
 __all__ = ["Input", "Kind", "Network", "Node", "Operator", "Output", "arc_name"]
@@ -51,7 +53,7 @@ class Input:
     line: int | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.max_rate, int | float) and self.max_rate > 0):
+        if not (isinstance(self.max_rate, int | float | np.number) and self.max_rate > 0):
             raise _wrong(self, "input", f"max_rate must be positive, got {self.max_rate!r}")
         _check_share(self, "input", self.floor)
 
@@ -240,7 +242,7 @@ class Network:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _check_share(value: Input | Output, kind: str, share: float) -> None:

@@ -65,7 +65,7 @@ class FitNode:
         self._quality = Coefficients(local).quality
         limits = [survey.limit(self._share, name) for name in self._roots]
         worth = [self._quality[name] for name in self._roots]
-        self._samples = dict(zip(self._roots, spread.samples(limits, worth), strict=True))
+        self._samples = dict(zip(self._roots, spread.samples(limits, worth, survey.dimensions), strict=True))
         dropped = self._order.saved  # what is left of a root's load when all is dropped that may be
         full = np.zeros(len(self._roots))
         np.add.at(full, self._local.full_loads.columns, self._local.full_loads.values)
@@ -73,15 +73,22 @@ class FitNode:
 
     def table(self, children: Sequence[Table] = ()) -> Table:
         """Make the node's table."""
+        triangle = self._triangle()
+        rows = self._rows(children, triangle)
+        if not rows.count and triangle is not None:  # a network that no rates within its bounds overload
+            rows = self._rows(children, None)
+        return self._finished(rows, children)
+
+    def _rows(self, children: Sequence[Table], triangle: dict[str, float] | None) -> _Rows:
         rows = self._combined(children)
         self._map_trunk(rows)
-        self._sample_inputs(rows)
-        return self._finished(rows, children)
+        self._sample_inputs(rows, triangle)
+        return rows
 
     def _combined(self, children: Sequence[Table]) -> _Rows:
         """Every entry of each child with every entry of the others."""
         expected = set(self._survey.children[self.node])
-        if {child.node for child in children} != expected:
+        if {child.node for child in children} != expected or len(children) != len(expected):
             raise PenstockError(
                 f"node {self.node!r} needs the tables of {sorted(expected)}, got {sorted(c.node for c in children)}"
             )
@@ -95,6 +102,10 @@ class FitNode:
             rows["score"] = rows["score"] + child.scores[picks]
             for column, name in enumerate(child.columns):
                 kind = "need" if name in self._share.part.outputs else "column"
+                if kind == "column" and name.partition("->")[0] not in self._survey.network.inputs:
+                    raise PenstockError(
+                        f"the table of node {child.node!r} has a column {name!r} that node {self.node!r} does not feed"
+                    )
                 rows[f"{kind} {name}"] = child.points[picks, column]
         return rows
 
@@ -165,9 +176,8 @@ class FitNode:
     def _capacity(self) -> float:
         return self._share.part.nodes[self.node].capacity
 
-    def _sample_inputs(self, rows: _Rows) -> None:
+    def _sample_inputs(self, rows: _Rows, triangle: dict[str, float] | None) -> None:
         """Every combination of samples of the inputs that lead to no child, as far as the node can take it."""
-        triangle = self._triangle()
         rows["floor"] = rows["load"]
         rows["near"] = np.zeros(rows.count)
         for number, name in enumerate(self._sampled):
@@ -267,7 +277,9 @@ class FitNode:
         survey = self._survey
         origins = [name if name in survey.network.inputs else name.partition("->")[0] for name in table.columns]
         limits = np.array([survey.full_limits[name] for name in origins])
-        if len(survey.order) != len(_below(survey, self.node)) or any(survey.quality[name] <= 0 for name in origins):
+        whole = len(survey.order) == len(_below(survey, self.node)) and all(survey.quality[name] > 0 for name in origins)
+        # Where streams merge, a rate far below may serve as well; and of an input's copies none is the input.
+        if not whole or survey.roundings > 1 or list(table.columns) != origins:
             return table
         near = (table.points / limits).sum(axis=1) >= 1.0 - self._spread.margin(len(limits)) - 1e-6
         return table.chosen(np.flatnonzero(near)) if near.any() else table
@@ -333,8 +345,8 @@ def _alone(survey: Survey, name: str) -> float | None:
 
 def _below(survey: Survey, node: str) -> list[str]:
     found = [node]
-    for child in survey.children[node]:
-        found += _below(survey, child)
+    for here in found:
+        found += survey.children[here]
     return found
 
 
@@ -415,11 +427,12 @@ class Fit(Planner):
 
     def _put_local_plans(self, node: str, row: int, keep: Vector) -> None:
         """The complementary plans of an entry, and of the entries below that it rests on."""
-        table = self.tables[node]
-        for name, values in table.keeps.items():
-            keep[self.flows.place[name]] *= values[row]
-        for child, picks in table.picks.items():
-            self._put_local_plans(child, int(picks[row]), keep)
+        entries = [(node, row)]
+        for here, place in entries:
+            table = self.tables[here]
+            for name, values in table.keeps.items():
+                keep[self.flows.place[name]] *= values[place]
+            entries += [(child, int(picks[place])) for child, picks in table.picks.items()]
 
     def lookup(self, rates: list[float]) -> int | None:
         """The entry of the first root's table for some rates: what happens at run time before a plan is put into effect."""

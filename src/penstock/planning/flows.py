@@ -50,6 +50,7 @@ class Flows:
             )
         self.network = network
         derived = Coefficients(network)
+        _ = derived.load, derived.quality  # says so if they are no numbers
         found = list(derived.locations)
         if entries:
             known = {location.name for location in found}

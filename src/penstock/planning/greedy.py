@@ -31,33 +31,41 @@ class DropOrder:
     def __init__(self, flows: Flows, *, fixed: Collection[str] = ()) -> None:
         self.flows = flows
         count = len(flows.locations)
-        upstream: list[list[tuple[int, float]]] = [[] for _ in range(count)]
+        self._upstream: list[list[tuple[int, float]]] = [[] for _ in range(count)]
         for row, column, gain in zip(flows.sources.rows, flows.sources.columns, flows.sources.values, strict=True):
-            upstream[int(row)].append((int(column), float(gain)))
-        load = np.zeros(count)
-        np.add.at(load, flows.loads.columns, flows.loads.values)
-        self._quality, self._load = flows.value.copy(), load
-        for number in self._downstream_first():
-            self._add_upstream(upstream, number, self._quality[number], self._load[number], once=True)
+            self._upstream[int(row)].append((int(column), float(gain)))
+        self._own_load = np.zeros(count)
+        np.add.at(self._own_load, flows.loads.columns, flows.loads.values)
+        self._order = self._downstream_first()
         alive = np.ones(count, dtype=bool)
+        quality, load = self._worth(alive)
+        nothing = 1e-9 * load
         candidates = {number for number, location in enumerate(flows.locations) if location.name not in fixed}
         steps: list[tuple[int, Vector, Vector]] = []
-        tiny = 1e-12 * float(self._load.max(initial=0.0))
         while True:
             reach = self._reach(alive)
-            able = [number for number in candidates if self._load[number] > tiny and reach[number].any()]
+            able = [number for number in candidates if load[number] > nothing[number] and reach[number].any()]
             if not able:
                 break
-            chosen = min(able, key=lambda number: (self._quality[number] / self._load[number], number))
-            quality, saved = max(self._quality[chosen], 0.0), self._load[chosen]
-            steps.append((chosen, saved * reach[chosen], quality * reach[chosen]))
+            chosen = min(able, key=lambda number: (quality[number] / load[number], number))
+            steps.append((chosen, load[chosen] * reach[chosen], quality[chosen] * reach[chosen]))
             candidates.discard(chosen)
             alive[chosen] = False
-            self._add_upstream(upstream, chosen, -self._quality[chosen], -self._load[chosen])
+            quality, load = self._worth(alive)
         self.places: NDArray[np.int64] = np.array([place for place, _, _ in steps], dtype=np.int64)
         self.saved = [saved for _, saved, _ in steps]
         """By step: the load that dropping all there saves, by input rate, with all earlier steps done."""
         self.lost = [lost for _, _, lost in steps]
+
+    def _worth(self, alive: NDArray[np.bool_]) -> tuple[Vector, Vector]:
+        """What a tuple that passes each location adds to the score, and what it costs, with all dropped that is dropped."""
+        quality, load = self.flows.value.copy(), self._own_load.copy()
+        for number in self._order:
+            if alive[number]:
+                for before, gain in self._upstream[number]:
+                    quality[before] += gain * quality[number]
+                    load[before] += gain * load[number]
+        return quality, load
 
     def _downstream_first(self) -> list[int]:
         rank = {name: number for number, name in enumerate((*self.flows.inputs, *self.flows.network.order))}
@@ -65,16 +73,6 @@ class DropOrder:
         return sorted(
             range(len(locations)), key=lambda n: (rank[locations[n].source], locations[n].target is not None), reverse=True
         )
-
-    def _add_upstream(
-        self, upstream: list[list[tuple[int, float]]], number: int, quality: float, load: float, *, once: bool = False
-    ) -> None:
-        """Add what a tuple at a location is worth and costs to all that feed it, or only to those right before it."""
-        for before, gain in upstream[number]:
-            self._quality[before] += gain * quality
-            self._load[before] += gain * load
-            if not once:
-                self._add_upstream(upstream, before, gain * quality, gain * load)
 
     def _reach(self, alive: NDArray[np.bool_]) -> NDArray[np.float64]:
         """By location and input: how much of a tuple that enters arrives, with all dropped that is dropped."""

@@ -86,11 +86,16 @@ class Planner(ABC):
         found, notes = check_rates(self.network, rates)
         if not any(operator.cost for operator in self.network.operators.values()) and not self.network.bandwidths:
             notes = (*notes, "no operator costs anything: nothing is ever overloaded")
+        notes = (*notes, *self._caveats())
         real = np.array([float(rates[name]) for name in self.network.inputs])
         keep = self._whole(found) if self.flows.overloaded(found) else np.ones(len(self.flows.locations))
-        if notes:  # what comes beyond a max_rate is dropped where it enters
+        if np.any(real > found):  # what comes beyond a max_rate is dropped where it enters
             keep[: real.size] *= np.divide(found, real, out=np.ones_like(real), where=real > found)
         return self._evaluated(real, keep, overloaded=self.flows.overloaded(real), notes=notes)
+
+    def _caveats(self) -> tuple[str, ...]:
+        """What a user of its plans should know."""
+        return ()
 
     def _whole(self, rates: Vector) -> Vector:
         """Plans made in advance are for what is worth something: the rest goes first, and whole.
@@ -144,7 +149,7 @@ def check_rates(network: Network, rates: Mapping[str, float]) -> tuple[Vector, t
     found = np.empty(len(network.inputs))
     for number, (name, stream) in enumerate(network.inputs.items()):
         rate = rates[name]
-        if not isinstance(rate, int | float | np.floating) or not (math.isfinite(rate) and rate >= 0):
+        if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not (math.isfinite(rate) and rate >= 0):
             raise PenstockError(f"rate of {name!r} must be finite and not negative, got {rate!r}")
         if rate > stream.max_rate:
             notes.append(f"rate of {name!r} was {rate:g}, above its max_rate: planned for {stream.max_rate:g}")

@@ -63,7 +63,8 @@ class Program:
             model.setOptionValue(name, value)
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             model.setOptionValue(name, 1e-10)
-        if model.passModel(program) != highspy.HighsStatus.kOk:
+        model.setOptionValue("small_matrix_value", 1e-12)
+        if model.passModel(program) == highspy.HighsStatus.kError:
             raise PenstockError("HiGHS does not accept the linear program: a cost or a selectivity is far outside all others")
         return model
 
@@ -94,7 +95,9 @@ def program_of(flows: Flows, floored: NDArray[np.int64]) -> Program:
         values.append(flows.through.values[chosen] * unit[flows.through.columns[chosen]])
         upper.append(np.array([highspy.kHighsInf]))
     cost = flows.value * unit
-    scale = float(cost.max(initial=0.0)) or 1.0
+    # By the least of the worths, or HiGHS takes it for nothing; the greatest must stay within reach too.
+    worths = cost[cost > 0]
+    scale = 1e3 * max(float(worths.min()), 1e-9 * float(worths.max())) if worths.size else 1.0
     lists = np.concatenate(rows), np.concatenate(columns), np.concatenate(values), np.concatenate(upper)
     return Program(unit, cost / scale, scale, *lists, floors=floored.size)
 

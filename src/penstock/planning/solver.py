@@ -19,7 +19,9 @@ from penstock.planning.plan import Planner, check_epsilon
 from penstock.planning.quadtree import SIDE, RegionQuadtree
 from penstock.planning.workload import Workload
 
-__all__ = ["Solver", "SolverW"]
+__all__ = ["Solver", "SolverW", "useful_rates"]
+
+_MOST_INPUTS = 12
 
 Scorer = Callable[[Vector], tuple[float, Vector]]
 """From rates to the best score and the keep at each location."""
@@ -82,13 +84,25 @@ class Solver(Planner):
     ) -> None:
         super().__init__(network, Flows(network))
         self.epsilon = check_epsilon(epsilon)
+        if network.has_floors:
+            raise PenstockError(f"{self.name} scales rates down to those it has planned for, which keeps no floors: use exact")
+        for what, limit in (("max_programs", max_programs), ("max_seconds", max_seconds)):
+            if limit is not None and not limit > 0:
+                raise PenstockError(f"{what} must be positive, got {limit}")
         for name, stream in network.inputs.items():
             if not np.isfinite(stream.max_rate):
                 raise PenstockError(
                     f"input {name!r} has no max_rate: {self.name} plans for a space that has an end, so give it one"
                 )
-        self._sides = np.array([stream.max_rate for stream in network.inputs.values()])[self._worthy]
+        self._limits = np.array([stream.max_rate for stream in network.inputs.values()])
+        if self._worthy.sum() > _MOST_INPUTS:
+            raise PenstockError(
+                f"{self.name} divides a region of {self._worthy.sum()} inputs into 2^{self._worthy.sum()} parts: use exact"
+            )
+        # Beyond what can be of use more of an input changes nothing: such rates are those at the edge, which is overloaded.
+        self._sides = np.minimum(self._limits, 2.0 * useful_rates(network))[self._worthy]
         self._plans = Parametric(Exact(network, self.flows)) if scorer is None else _OneByOne(scorer)
+        self._all_worthy = bool(self._worthy.all())
         self._tree = RegionQuadtree(self._sides.tolist())
         self._points: dict[tuple[int, ...], int] = {}
         self._scores: list[float] = []
@@ -118,6 +132,11 @@ class Solver(Planner):
                 total += self._queue_up(part, queue)
         self.error = self._left(max([worst_left, *(-weight for weight, _ in queue)]), total)
         """The error that is left: of the worst region, or for Solver-W the expected one."""
+
+    def _caveats(self) -> tuple[str, ...]:
+        if self.error <= self.epsilon:
+            return ()
+        return (f"{self.name} stopped at an error of {self.error:.2%}, above its epsilon of {self.epsilon:.2%}",)
 
     def _queue_up(self, region: int, queue: list[tuple[float, int]]) -> float:
         weight = self._weight(region)
@@ -176,16 +195,25 @@ class Solver(Planner):
 
     def lookup(self, rates: list[float]) -> int:
         """The region of some rates: what happens at run time before a plan is put into effect."""
-        return self._tree.find(rates)
+        return self._tree.find(
+            rates if self._all_worthy else [rate for rate, worthy in zip(rates, self._worthy, strict=True) if worthy]
+        )
 
     def expected_error(self, workload: Workload) -> float:
         """What the regions' errors come to under a workload."""
         found = 0.0
         for region in self._tree.leaves():
-            bottom, top = self._tree.corners(region)
             if error := self._region_error(region):
-                found += error * workload.mass(self._rates(bottom).tolist(), self._rates(top).tolist())
+                found += error * self._mass(workload, region)
         return found
+
+    def _mass(self, workload: Workload, region: int) -> float:
+        """How likely a region is: at the edge with all beyond it, and whatever the inputs are that are worth nothing."""
+        bottom, top = self._tree.corners(region)
+        upper = np.where(self._worthy, self._rates(top), self._limits)
+        at_edge = np.zeros(self._worthy.size, dtype=bool)
+        at_edge[self._worthy] = np.array(top) >= SIDE
+        return workload.mass(self._rates(bottom).tolist(), np.where(at_edge, self._limits, upper).tolist())
 
     @property
     def programs(self) -> int:
@@ -201,6 +229,25 @@ class Solver(Planner):
     def regions(self) -> int:
         """How many regions there are, divided ones not counted."""
         return len(self._tree.leaves())
+
+
+def useful_rates(network: Network) -> Vector:
+    """By input: a rate beyond which more of it brings nothing, because no way to an output could take it."""
+    cheapest: dict[str, float] = {}
+    for name in (*reversed(network.order), *network.inputs):
+        ways = [
+            0.0 if consumer in network.outputs else _way(network, cheapest, name, consumer)
+            for consumer in network.consumers[name]
+        ]
+        cheapest[name] = min(ways, default=np.inf)
+    total = sum(node.capacity for node in network.nodes.values())
+    return np.array([total / cheapest[name] if cheapest[name] > 0 else np.inf for name in network.inputs])
+
+
+def _way(network: Network, cheapest: dict[str, float], source: str, target: str) -> float:
+    operator = network.operators[target]
+    gain = operator.gain(source)
+    return operator.cost + (gain * cheapest[target] if gain > 0 else np.inf)
 
 
 class SolverW(Solver):
@@ -236,5 +283,4 @@ class SolverW(Solver):
         error = self._region_error(region)
         if error <= 0.0:
             return 0.0
-        bottom, top = self._tree.corners(region)
-        return error * self._workload.mass(self._rates(bottom).tolist(), self._rates(top).tolist())
+        return error * self._mass(self._workload, region)

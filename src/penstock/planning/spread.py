@@ -16,13 +16,17 @@ from penstock.planning.plan import check_epsilon
 __all__ = ["AbsoluteError", "Geometric", "Spread", "Steps", "TableSize"]
 
 
+_MOST_SAMPLES = 1_000_000
+
+
 class Spread(Protocol):
     """Chooses sample rates along each dimension."""
 
-    def samples(self, limits: Sequence[float], qualities: Sequence[float]) -> list[Vector]:
+    def samples(self, limits: Sequence[float], qualities: Sequence[float], dimensions: int = 1) -> list[Vector]:
         """For each dimension, rates from 0 up to its limit, rising.
 
-        ``limits`` are the greatest rates that are feasible, ``qualities`` what a tuple is worth at the outputs.
+        ``limits`` are the greatest rates that are feasible, ``qualities`` what a tuple is worth at the outputs, ``dimensions``
+        how many there are in the whole network.
         """
 
     def margin(self, dimensions: int) -> float:
@@ -45,7 +49,7 @@ class Geometric:
     total: float
     """The whole relative error that it may come to, with what is lost near 0 and with later roundings."""
 
-    def samples(self, limits: Sequence[float], qualities: Sequence[float]) -> list[Vector]:
+    def samples(self, limits: Sequence[float], qualities: Sequence[float], dimensions: int = 1) -> list[Vector]:  # noqa: ARG002 - ``least`` has them
         """Geometric along each dimension, then equal."""
         return [self._along(limit, quality) for limit, quality in zip(limits, qualities, strict=True)]
 
@@ -54,7 +58,9 @@ class Geometric:
             return np.zeros(1)
         equal = self.least / quality
         turn = min(limit, equal / self.step)
-        count = max(0, math.ceil(math.log(limit / turn) / -math.log1p(-self.step) - 1e-9))
+        wanted = math.log(limit / turn) / -math.log1p(-self.step)
+        _check_count(wanted)
+        count = max(0, math.ceil(wanted - 1e-9))
         upper = limit * (1.0 - self.step) ** np.arange(count - 1, -1, -1.0)
         lowest = upper[0] if count else limit * (1.0 + 1e-9)
         lower = _multiples(turn, equal)
@@ -77,7 +83,7 @@ class Steps:
     def __post_init__(self) -> None:
         check_epsilon(self.step)
 
-    def samples(self, limits: Sequence[float], qualities: Sequence[float]) -> list[Vector]:  # noqa: ARG002 - all alike
+    def samples(self, limits: Sequence[float], qualities: Sequence[float], dimensions: int = 1) -> list[Vector]:  # noqa: ARG002 - all alike
         """Equal steps along each dimension; whole multiples, not sums, so that no digit drifts."""
         count = math.floor(1.0 / self.step + 1e-9)
         return [limit * self.step * np.arange(count + 1, dtype=np.float64) for limit in limits]
@@ -91,7 +97,8 @@ class Steps:
 class AbsoluteError:
     """Paper 003, section 3.2: steps of ``error / (m * quality)``, so that the score is at most ``error`` too low.
 
-    The error is in tuples a second, not a share: relative to a small score it may be anything.
+    The error is in tuples a second, not a share: relative to a small score it may be anything. Where streams merge on the way to
+    a leaf it may be exceeded: the paper has no merges.
     """
 
     error: float
@@ -100,10 +107,10 @@ class AbsoluteError:
         if not (math.isfinite(self.error) and self.error > 0):
             raise PenstockError(f"the absolute error must be positive and finite, got {self.error!r}")
 
-    def samples(self, limits: Sequence[float], qualities: Sequence[float]) -> list[Vector]:
+    def samples(self, limits: Sequence[float], qualities: Sequence[float], dimensions: int = 1) -> list[Vector]:
         """Equal steps, smaller where a tuple is worth more."""
         return [
-            _multiples(limit, self.error / (len(limits) * quality)) if quality > 0 else np.zeros(1)
+            _multiples(limit, self.error / (max(dimensions, len(limits)) * quality)) if quality > 0 else np.zeros(1)
             for limit, quality in zip(limits, qualities, strict=True)
         ]
 
@@ -129,9 +136,11 @@ class TableSize:
         if self.entries < 1:
             raise PenstockError(f"the size of a table must be positive, got {self.entries}")
 
-    def samples(self, limits: Sequence[float], qualities: Sequence[float]) -> list[Vector]:
+    def samples(self, limits: Sequence[float], qualities: Sequence[float], dimensions: int = 1) -> list[Vector]:  # noqa: ARG002 - a table's own count
         """Equal steps; the largest number of them that fits."""
         worth = [limit * quality for limit, quality in zip(limits, qualities, strict=True)]
+        if max(worth, default=0.0) <= 0.0:
+            return [np.zeros(1) for _ in limits]
 
         def size(error: float) -> int:
             return math.prod(math.floor(value / error + 1e-9) + 1 for value in worth)
@@ -150,7 +159,15 @@ class TableSize:
         return 1.0
 
 
+def _check_count(samples: float) -> None:
+    if not samples <= _MOST_SAMPLES:
+        raise PenstockError(
+            f"{samples:.3g} samples along one dimension are too many: take a greater epsilon, or the method exact"
+        )
+
+
 def _multiples(limit: float, step: float) -> Vector:
     """0, step, 2 step and so on up to the limit: multiples, because a sum of steps drifts past the last one."""
+    _check_count(limit / step)
     found: Vector = step * np.arange(math.floor(limit / step + 1e-9) + 1, dtype=np.float64)
     return found

@@ -99,6 +99,8 @@ class Delta:
 
     def applied(self, table: Table) -> Table:
         """The parent's table after the change."""
+        if self.node != table.node or (self.scores.size and self.points.shape[1] != len(table.columns)):
+            raise PenstockError(f"a change of node {self.node!r} does not fit the table of node {table.node!r}")
         if self.removed and max(self.removed) >= len(table):
             raise PenstockError(f"a change of node {self.node!r} removes row {max(self.removed)} of a table of {len(table)} rows")
         left = np.setdiff1d(np.arange(len(table)), np.array(self.removed, dtype=np.int64))
@@ -120,22 +122,31 @@ class Delta:
     def from_message(cls, message: Mapping[str, Any]) -> Delta:
         """Take what a child has sent."""
         try:
-            return cls(
-                str(message["node"]),
-                tuple(int(row) for row in message["removed"]),
-                np.array(message["points"], dtype=np.float64),
-                np.array(message["scores"], dtype=np.float64),
-            )
+            if message["schema"] != _SCHEMA:
+                raise PenstockError(f"a change of schema {message['schema']!r}, this is schema {_SCHEMA}")
+            removed = tuple(int(row) for row in message["removed"])
+            scores = np.array(message["scores"], dtype=np.float64)
+            points = np.array(message["points"], dtype=np.float64).reshape(scores.size, -1 if scores.size else 0)
+            node = str(message["node"])
         except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, PenstockError):
+                raise
             raise PenstockError(f"not a change of a table: {error!r}") from error
+        if any(row < 0 for row in removed) or not (
+            np.all(np.isfinite(points)) and np.all(points >= 0) and np.all(np.isfinite(scores))
+        ):
+            raise PenstockError(
+                f"a change of node {node!r}: rows, rates and scores must be finite, and rows and rates not negative"
+            )
+        return cls(node, removed, points, scores)
 
 
 def delta_between(known: Table, new: Table, allowed: float = 0.0) -> Delta:
     """What to send to a parent that knows one table so that it does as well as with the new one, within ``allowed``.
 
     ``allowed`` is a relative difference of scores. A row that the parent knows may stay if its rates are feasible still, because
-    some new entry is nowhere below them, and if its score is right within ``allowed``. Then the fewest new entries are added (by
-    greedy covering) such that for each new entry there is one nowhere above it whose score is at most ``allowed`` less.
+    some new entry is nowhere below them, and if it does not claim too high a score. Then the fewest new entries are added (by
+    greedy covering) such that for each new entry there is one nowhere above it with nearly its score.
 
     >>> table = Table("B", ("i",), np.array([[1.0], [0.5]]), np.array([1.0, 0.5]))
     >>> bool(delta_between(table, table))
@@ -147,8 +158,10 @@ def delta_between(known: Table, new: Table, allowed: float = 0.0) -> Delta:
         )
     if not 0 <= allowed < 1:
         raise PenstockError(f"the allowed difference must lie in [0, 1), got {allowed!r}")
-    stays = _still_right(known, new, allowed)
-    added = _cover(known.points[stays], known.scores[stays], new, allowed)
+    # Of what is allowed, half for rows that claim too much, and what that leaves for entries that are not sent.
+    too_much = allowed / 2.0
+    stays = _still_right(known, new, too_much)
+    added = _cover(known.points[stays], known.scores[stays], new, 1.0 - (1.0 - allowed) * (1.0 + too_much))
     return Delta(new.node, tuple(np.flatnonzero(~stays).tolist()), new.points[added], new.scores[added])
 
 
@@ -168,7 +181,7 @@ def _still_right(known: Table, new: Table, allowed: float) -> NDArray[np.bool_]:
         best = index.find(slack.tolist())
         if best is None or above.find((-point * (1.0 - _TOLERANCE)).tolist()) is None:
             continue
-        right[row] = abs(score - new.scores[best]) <= (allowed + _TOLERANCE) * max(new.scores[best], 1e-300)
+        right[row] = score <= new.scores[best] * (1.0 + allowed + _TOLERANCE)
     return right
 
 

@@ -31,6 +31,8 @@ class Exponential:
     """
 
     def __init__(self, means: Sequence[float], limits: Sequence[float]) -> None:
+        if len(means) != len(limits):
+            raise PenstockError(f"a workload needs a mean for each of {len(limits)} inputs, got {len(means)}")
         for mean in means:
             if not (math.isfinite(mean) and mean > 0):
                 raise PenstockError(f"the mean of an exponential workload must be positive and finite, got {mean!r}")
@@ -70,8 +72,11 @@ class Empirical:
 
     @classmethod
     def of_trace(cls, rates: Mapping[str, NDArray[np.float64]], limits: Mapping[str, float]) -> Empirical:
-        """Take the recorded rates of each input, all of the same length."""
+        """Take the recorded rates of each input, all of the same length; ``limits`` has the order of the network's inputs."""
+        wrong = sorted(set(rates) ^ set(limits))
+        if wrong:
+            raise PenstockError(f"the trace and the network differ in input {wrong[0]!r}")
         lengths = {len(series) for series in rates.values()}
         if len(lengths) != 1:
             raise PenstockError(f"the rates of the inputs differ in length: {sorted(lengths)}")
-        return cls(np.column_stack(list(rates.values())), [limits[name] for name in rates])
+        return cls(np.column_stack([rates[name] for name in limits]), list(limits.values()))

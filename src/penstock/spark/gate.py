@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from pyspark.sql import Column, DataFrame
@@ -22,7 +22,7 @@ from penstock.spark.cell import SCALE, RowMeter, TableCell, seeded_hash, tagged
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Gate", "GateMeters", "MeterReading"]
+__all__ = ["Gate", "GateMeters", "MeterReading", "Sharing"]
 
 # Two tags a gate, one for its count of rows offered and one for the drop itself. Unique in the driver, so that gates of
 # several shedders in one query are told apart; far from small numbers that a user's own filter might hold.
@@ -30,6 +30,18 @@ _TAGS = itertools.count(1_000_000_001, 2)
 
 _NO_SLOT = 1 << 60  # above every slot of a timestamp, below what a table set by batch calls its oldest
 _TICK_SHIFT = 10  # arrival times are summed in units of 2^10 microseconds: a shift instead of a division
+
+
+class Sharing(Protocol):
+    """Shares a keep out among buckets of rows."""
+
+    keeps: np.ndarray
+
+    def share_out(self, keep: float) -> np.ndarray:
+        """Return the keep of each bucket."""
+
+    def offered(self, rows: Sequence[float]) -> None:
+        """Take in how many rows of each bucket a batch had, where that is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +102,8 @@ class Gate:
     ring: SlotRing
     other_weight_given: bool
     """Whether the user gave all unnamed classes a weight."""
+    sharing: Sharing | None = None
+    """Who shares one keep out among buckets, where the classes are buckets."""
     partitions: int | None = None
     """Tasks a batch at a bounded gate; ``None`` until a batch has shown."""
     offered_by_class: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -97,7 +111,7 @@ class Gate:
     @property
     def class_count(self) -> int:
         """How many keep probabilities one slot holds."""
-        return len(self.classes.names) if self.classes else 1
+        return len(self.classes.names) if self.classes else self.ring.classes
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -112,6 +126,8 @@ class Gate:
     def keeps(self, keep: float, full_rows: float | None = None) -> tuple[float, ...]:
         """Share one keep probability out among the classes; for a bounded gate, with the rows of a partition kept in full."""
         bound = (self._full_a_partition(full_rows),) if self.bounded else ()
+        if self.sharing is not None:
+            return tuple(self.sharing.share_out(keep).tolist())
         if self.classes is None:
             return (float(keep), *bound)
         offered = self.offered_by_class if self.offered_by_class.any() else np.ones(self.class_count)
@@ -126,6 +142,9 @@ class Gate:
 
     def learn_classes(self, offered: Sequence[int]) -> None:
         """Take in how many rows of each class a batch had; older batches count less."""
+        if self.sharing is not None:
+            self.sharing.offered(offered)
+            return
         self.offered_by_class = 0.5 * self.offered_by_class + 0.5 * np.asarray(offered, dtype=np.float64)
 
     def publish_batch(self, keeps: Sequence[float]) -> None:
@@ -149,6 +168,9 @@ class Gate:
         weights: Mapping[Any, float] | None,
         weight: str | None,
         bounded: bool = False,
+        sharing: Sharing | None = None,
+        sharing_index: str | None = None,
+        sharing_counted: bool = False,
     ) -> tuple[Gate, DataFrame]:
         """Check the arguments and return the gate with the gated DataFrame."""
         spark = df.sparkSession
@@ -158,7 +180,7 @@ class Gate:
         known = _classes(name, schema, classes, weights)
         if weight is not None and weight in df.columns:
             raise PenstockError(f"gate {name!r}: the weight column {weight!r} exists already; choose another name")
-        count = len(known.names) if known else 1
+        count = len(sharing.keeps) if sharing is not None else len(known.names) if known else 1
         tag = next(_TAGS)
         if bounded and arrival is None:
             raise PenstockError(f"gate {name!r}: bounded=True needs arrival=, the column of arrival times")
@@ -174,18 +196,19 @@ class Gate:
             offered_tag=tag,
             kept_tag=tag + 1,
             cell=cell,
-            meters=GateMeters.of(spark, count, None if arrival is None else base_s),
+            meters=GateMeters.of(spark, 1 if sharing and not sharing_counted else count, None if arrival is None else base_s),
             ring=ring,
             other_weight_given=weights is not None and None in weights,
+            sharing=sharing,
             offered_by_class=np.zeros(count),
         )
-        return gate, gate._apply(df, classes, weight)
+        return gate, gate._apply(df, sharing_index if sharing else classes, weight)
 
     def _apply(self, df: DataFrame, classes: str | Column | None, weight: str | None) -> DataFrame:
         index = self._class_index(classes)
         threshold = self._threshold(df.schema, index)
         bits = F.shiftrightunsigned(seeded_hash(self.spark, self.seed, [_quoted(c) for c in self.identity]), 11).cast("double")
-        offered = tagged(self.offered_tag, self._counted_by_class(index) if self.classes else None)
+        offered = tagged(self.offered_tag, self._counted_by_class(index) if self.meters.by_class else None)
         counted = df.where(offered)
         share = f"__penstock_share_{self.name}"
         if self.bounded:
@@ -198,6 +221,8 @@ class Gate:
 
     def _class_index(self, classes: str | Column | None) -> Column:
         """0, 1, ... for the named classes, one more for all others."""
+        if self.sharing is not None:
+            return _quoted(str(classes))
         if self.classes is None:
             return F.lit(0)
         column = _quoted(classes) if isinstance(classes, str) else classes

@@ -82,6 +82,7 @@ class Shedder:
         weights: Mapping[Any, float] | None = None,
         weight: str | None = None,
         bounded: bool = False,
+        **sharing: Any,
     ) -> DataFrame:
         """Return the DataFrame with a gate behind it: one native filter that keeps what the controller says.
 
@@ -111,6 +112,7 @@ class Shedder:
             weights=weights,
             weight=weight,
             bounded=bounded,
+            **sharing,
         )
         self._gates[name] = gate
         return gated
