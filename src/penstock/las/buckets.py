@@ -14,7 +14,7 @@ from penstock.las.knapsack import How, allocate
 __all__ = ["BucketCosts"]
 
 _DECAY = 0.8
-_STEP = 0.5
+_NOISE, _FORGETTING = 0.05, 0.995
 _PRIOR = 2.0
 """Rows of the mean cost that a bucket starts with: one slow row of a rare key must not shed it for long."""
 
@@ -23,8 +23,7 @@ class BucketCosts:
     """Counts and cumulated durations by bucket, decayed from batch to batch, and how many rows each bucket is offered.
 
     Costs are measured row by row (``measured``), or only for several rows together, as a batch function or a native operator
-    allows (``together``): then they are learnt by regression, a normalised step towards the observed time for each observation
-    (Kaczmarz), never below 0.
+    allows (``together``): then they are learnt by recursive least squares with a fixed time a call, never below 0.
 
     >>> model = BucketCosts(2)
     >>> for _ in range(20):
@@ -44,6 +43,8 @@ class BucketCosts:
         """Rows that a batch is expected to offer."""
         self._frequency, self._duration = np.zeros(buckets), np.zeros(buckets)
         self._learnt = np.full(buckets, np.nan)
+        self._fixed_s = 0.0
+        self._spread: NDArray[np.float64] | None = None
         self.keeps = np.ones(buckets)
         """What was kept of each bucket in the batch that is running, or was last."""
 
@@ -74,14 +75,23 @@ class BucketCosts:
 
     def together(self, kept: NDArray[np.float64], seconds: float) -> None:
         """Take in the time that rows of several buckets took together."""
-        square = float(kept @ kept)
-        if square <= 0.0 or not np.isfinite(seconds):
+        if kept.sum() <= 0.0 or not np.isfinite(seconds):
             return
+        seconds = max(seconds, 0.0)
         if not np.isfinite(self._learnt).any():
-            self._learnt[:] = max(seconds, 0.0) / float(kept.sum())
-            return
-        error = max(seconds, 0.0) - float(kept @ self._learnt)
-        self._learnt = np.maximum(self._learnt + _STEP * error * kept / square, 0.0)
+            self._learnt[:] = seconds / float(kept.sum())
+        if self._spread is None:
+            # What is not known yet may be off by about as much as it is; the fixed time of a call likewise, by a row or two.
+            typical = max(float(np.mean(self._learnt)), 1e-9)
+            self._spread = np.diag(np.full(kept.size + 1, typical**2))
+        seen = np.append(kept, 1.0)
+        error = seconds - float(kept @ self._learnt) - self._fixed_s
+        gain = self._spread @ seen
+        noise = (_NOISE * max(seconds, float(kept @ self._learnt), 1e-9)) ** 2
+        gain_scaled = gain / (float(seen @ gain) + noise)
+        self._learnt = np.maximum(self._learnt + gain_scaled[:-1] * error, 0.0)
+        self._fixed_s = max(self._fixed_s + float(gain_scaled[-1]) * error, 0.0)
+        self._spread = (self._spread - np.outer(gain_scaled, gain)) / _FORGETTING
 
     def offered(self, rows: Sequence[float] | NDArray[np.float64]) -> None:
         """Take in how many rows of each bucket a batch was offered, where that was counted."""

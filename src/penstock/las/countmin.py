@@ -37,7 +37,9 @@ def columns_for(epsilon: float) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UniversalHash:
-    """Rows of functions ``((a * key + b) mod p) mod columns`` (Carter and Wegman): two keys meet with probability 1/columns.
+    """Rows of functions ``(a * key + b) mod p``, scaled down to the columns (Carter and Wegman): keys meet once in ``columns``.
+
+    p is 2^31 - 1, so its remainder is a fold of the bits, and a product takes the place of the second division.
 
     >>> UniversalHash.of(2, 8, seed=1).buckets([1, 2, 3]).shape
     (2, 3)
@@ -55,9 +57,28 @@ class UniversalHash:
 
     def buckets(self, keys: ArrayLike) -> NDArray[np.int64]:
         """The column of each key, by row."""
-        folded = np.atleast_1d(np.asarray(keys, dtype=np.int64)) % PRIME
-        found: NDArray[np.int64] = (self.a[:, None] * folded[None, :] + self.b[:, None]) % PRIME % self.columns
+        folded = _folded(np.atleast_1d(np.asarray(keys, dtype=np.int64)))
+        found = np.empty((self.a.size, folded.size), dtype=np.int64)
+        spare = np.empty_like(folded)
+        for row, (a, b) in enumerate(zip(self.a.tolist(), self.b.tolist(), strict=True)):
+            value = found[row]
+            np.multiply(folded, a, out=value)
+            value += b
+            for _ in range(2):  # modulo 2^31 - 1: add up the digits of 31 bits
+                np.right_shift(value, 31, out=spare)
+                value &= PRIME
+                value += spare
+            value *= self.columns
+            value >>= 31
         return found
+
+
+def _folded(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Any 64 bits as a number below 2^31."""
+    bits = keys.view(np.uint64)
+    sums = (bits & np.uint64(PRIME)) + ((bits >> np.uint64(31)) & np.uint64(PRIME)) + (bits >> np.uint64(62))
+    found: NDArray[np.int64] = ((sums & np.uint64(PRIME)) + (sums >> np.uint64(31))).view(np.int64)
+    return found
 
 
 class CountMin:
@@ -133,22 +154,27 @@ class CostSketch:
     def estimate(self, keys: ArrayLike, *, weighted: bool = False) -> NDArray[np.float64]:
         """The cost of each key in seconds."""
         buckets = self.hash.buckets(keys)
-        rows = np.arange(buckets.shape[0])[:, None]
-        counts, durations = self.frequency[rows, buckets], self.duration[rows, buckets]
         mean = self.mean_s or 0.0
         if weighted:
-            shares = np.divide(1.0, counts, out=np.zeros_like(counts), where=counts > 0)
-            costs = np.divide(durations, counts, out=np.zeros_like(counts), where=counts > 0)
-            total = shares.sum(axis=0)
-            found: NDArray[np.float64] = np.divide(
-                (shares * costs).sum(axis=0), total, out=np.full(total.shape, mean), where=total > 0
-            )
-            return found
+            return self._weighted(buckets, mean)
+        rows = np.arange(buckets.shape[0])[:, None]
+        counts, durations = self.frequency[rows, buckets], self.duration[rows, buckets]
         least = np.argmin(counts, axis=0)
         places = np.arange(counts.shape[1])
         chosen, taken = counts[least, places], durations[least, places]
         nearest: NDArray[np.float64] = np.divide(taken, chosen, out=np.full(chosen.shape, mean), where=chosen > 0)
         return nearest
+
+    def _weighted(self, buckets: NDArray[np.int64], mean: float) -> NDArray[np.float64]:
+        known = self.frequency > 0
+        shares = np.divide(1.0, self.frequency, out=np.zeros_like(self.frequency), where=known)
+        costs = shares * np.divide(self.duration, self.frequency, out=np.zeros_like(self.frequency), where=known)
+        total, cost = np.zeros(buckets.shape[1]), np.zeros(buckets.shape[1])
+        for row, columns in enumerate(buckets):
+            total += shares[row].take(columns)
+            cost += costs[row].take(columns)
+        found: NDArray[np.float64] = np.divide(cost, total, out=np.full(total.shape, mean), where=total > 0)
+        return found
 
     def decay(self, factor: float) -> None:
         """Forget a share of what was learnt, so that a changed cost shows sooner."""

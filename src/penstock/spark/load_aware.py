@@ -37,6 +37,7 @@ Kind = Literal["row", "pandas", "arrow", "map_in_arrow", "native"]
 _BUCKET = "__penstock_bucket"
 _SEED = 0x1A5
 _UNKNOWN_COST_S = 1e-3
+_PARTS = 4
 
 
 def load_aware(
@@ -57,10 +58,11 @@ class LoadAware:
     - ``native``: takes and returns a DataFrame, without any Python on its rows.
 
     ``key`` is a column or an expression; keys are hashed into ``buckets``, and null has one of its own. Row functions are timed
-    call by call. Others are timed for several rows together, and what a row of each bucket costs is learnt by regression, which
-    takes longer to tell buckets apart. Before a batch runs, the controller says how much of the *work* fits, and the cheapest
-    buckets are kept whole (``how="threshold"``), or all in proportion to one over the root of their cost (``"root"``), or without
-    looking at the cost (``"uniform"``). ``floor`` of each bucket is kept in any case, so that its cost stays known.
+    call by call. Others are timed for several rows together: a batch is divided into four by bucket, at random, and what a row
+    of each bucket costs is learnt by regression, which takes longer to tell buckets apart. Before a batch runs, the controller
+    says how much of the *work* fits, and the cheapest buckets are kept whole (``how="threshold"``), or all in proportion to one
+    over the root of their cost (``"root"``), or without looking at the cost (``"uniform"``). ``floor`` of each bucket is kept in
+    any case, so that its cost stays known.
 
     Dear keys lose most. ``weight`` adds a column with one over the row's keep, by which counts and sums stay unbiased.
 
@@ -137,7 +139,10 @@ class LoadAware:
             made: DataFrame = self._function(gated.drop(_BUCKET))
             return made
         self._by_work.cores = df.sparkSession.sparkContext.defaultParallelism
-        self._by_work.notes = df.sparkSession.sparkContext.accumulator(None, _NotesParam())
+        return self._mapped(gated)
+
+    def _mapped(self, gated: DataFrame) -> DataFrame:
+        self._by_work.notes = gated.sparkSession.sparkContext.accumulator(None, _NotesParam())
         worker = _worker(
             self._function,
             self._kind,
@@ -148,6 +153,11 @@ class LoadAware:
             buckets=self._buckets + 1,
         )
         return gated.mapInArrow(worker, self._out_schema(gated))
+
+    def timed_only(self, df: DataFrame) -> DataFrame:
+        """Return the function timed as ever, without a gate: to compare with, or to look at costs before shedding by them."""
+        bucket = F.lit(0).cast("int")
+        return self._mapped(df.withColumn(_BUCKET, bucket))
 
     def _out_schema(self, gated: DataFrame) -> str | StructType:
         if self._kind == "map_in_arrow":
@@ -336,26 +346,39 @@ def _worker(
     def _vectors(batches: Iterator[pa.RecordBatch], found: _Notes) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             places, rest = _without_bucket(batch)
-            inputs = [batch.column(name) for name in columns]
-            begun_s = time.perf_counter()
-            result = function(*([vector.to_pandas() for vector in inputs] if kind == "pandas" else inputs))
-            _note(found, places, time.perf_counter() - begun_s)
-            made = pa.Array.from_pandas(result, type=returned) if kind == "pandas" else result.cast(returned)
-            yield rest.append_column(output, made)
+            results, order = [], []
+            for chosen in _parts(places, buckets):
+                inputs = [batch.column(name).take(chosen) for name in columns]
+                begun_s = time.perf_counter()
+                result = function(*([vector.to_pandas() for vector in inputs] if kind == "pandas" else inputs))
+                _note(found, places[chosen], time.perf_counter() - begun_s)
+                results.append(pa.Array.from_pandas(result, type=returned) if kind == "pandas" else result.cast(returned))
+                order.append(chosen)
+            if results:
+                back = np.argsort(np.concatenate(order), kind="stable")
+                yield rest.append_column(output, pa.concat_arrays(results).take(pa.array(back)))
 
     def _watched(batches: Iterator[pa.RecordBatch], found: _Notes) -> Iterator[pa.RecordBatch]:
         """Between two batches that the function takes, it worked on the first of them."""
         for batch in batches:
             places, rest = _without_bucket(batch)
-            begun_s = time.perf_counter()
-            yield rest
-            _note(found, places, time.perf_counter() - begun_s)
+            for chosen in _parts(places, buckets):
+                part = rest.take(chosen)
+                begun_s = time.perf_counter()
+                yield part
+                _note(found, places[chosen], time.perf_counter() - begun_s)
 
     return apply
 
 
 def _without_bucket(batch: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
     return batch.column(_BUCKET).to_numpy(zero_copy_only=False), batch.drop_columns([_BUCKET])
+
+
+def _parts(places: np.ndarray, buckets: int) -> list[np.ndarray]:
+    """Divide the rows of a batch by their buckets, at random: of calls that mix them differently one learns what each costs."""
+    group = np.random.default_rng().integers(0, _PARTS, buckets)[places]
+    return [np.flatnonzero(group == number) for number in range(_PARTS) if np.any(group == number)]
 
 
 def _note(found: _Notes, places: np.ndarray, seconds: float) -> None:
