@@ -47,6 +47,7 @@ EXPERIMENTS = {
     "las-9": "paper 004, figure 9: abrupt changes, phases A to G",
     "las-10": "paper 004, figure 10, on Spark: the phases as a real job",
     "las-11": "paper 004, figure 11, on Spark: the simple application",
+    "las-bias": "whom load-aware shedding hurts, and what weights make of it",
     "las-overhead": "what timing and sketches cost a tuple",
     "spark-native": "our controller on Spark with native sinks, where the size of a batch is not known",
 }
