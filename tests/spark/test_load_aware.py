@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.las.buckets import BucketCosts
+from penstock.spark import load_aware as load_aware_module
 from penstock.spark.journal import read_journal
 
 from .conftest import wait_until
@@ -192,6 +194,57 @@ def test_weights_scale_counts_back_up(ticks: Ticks, tmp_path: Path) -> None:
     true = 8 * 200
     error = np.sqrt(sum(w * (w - 1) for w in weights))
     assert abs(sum(weights) - true) <= 4 * error + 1e-9
+
+
+def test_a_worker_that_dies_costs_nothing_but_a_restart(ticks: Ticks, tmp_path: Path) -> None:
+    flag = str(tmp_path / "died")
+
+    def deadly(value: int) -> int:
+        if value == 250 and not Path(flag).exists():
+            Path(flag).write_text("")
+            os._exit(1)
+        return value
+
+    def start() -> tuple[ps.LoadAware, Any, dict[int, list[int]]]:
+        found: dict[int, list[int]] = {}
+        aware = ps.load_aware(deadly, key="value", delay_target="1h", columns="value", returns="bigint")
+        df = aware(ticks(rows=100), name="in", identity="value")
+
+        def sink(batch: DataFrame, number: int) -> None:
+            found[number] = sorted(row.result for row in batch.collect())
+
+        return aware, aware.foreach_batch(df, sink, checkpoint=tmp_path / "cp"), found
+
+    aware, query, first = start()
+    wait_until(lambda: query.exception() is not None)
+    aware.stop()
+    assert max(first) == 1
+    aware, query, second = start()
+    wait_until(lambda: len(second) >= 3, query)
+    aware.stop()
+    assert second[2] == list(range(200, 300))
+    for offered, kept in (record.gates["in"] for record in read_journal(tmp_path / "cp" / "penstock").batches.values()):
+        assert offered == kept == 100
+
+
+def test_a_clock_that_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([10.0, 9.0, 9.5, 3.0])
+    monkeypatch.setattr(load_aware_module.time, "perf_counter", lambda: next(ticks))
+
+    class Sum:
+        def add(self, value: Any) -> None:
+            self.value = value
+
+    notes: Any = Sum()
+    worker = load_aware_module._worker(
+        lambda value: value, "row", notes, columns=("v",), output="r", returned=pa.int64(), buckets=4
+    )
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([1, 2, 3]), pa.array([0, 1, 2], pa.int32())], names=["v", load_aware_module._BUCKET]
+    )
+    assert [made.column("r").to_pylist() for made in worker(iter([batch]))] == [[1, 2, 3]]
+    assert notes.value.rows.tolist() == [1, 1, 1, 0]
+    assert notes.value.seconds.tolist() == [0.0, 0.5, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

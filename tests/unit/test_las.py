@@ -32,7 +32,9 @@ from penstock.las import (
     Sync,
     UniversalHash,
 )
+from penstock.las.buckets import BucketCosts
 from penstock.las.countmin import columns_for, rows_for
+from penstock.las.knapsack import allocate
 from penstock.simulation.las import LasRun, Stream, phases, simulate_las, simulate_plain, synthetic
 
 KEYS = st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=200)
@@ -334,3 +336,63 @@ class TestSimulator:
             run = simulate_las(stream, method, 6.4e-3, warm=stream)
             assert run.dropped == 0.0, method
             assert run.mean_wait_s == 0.0
+
+
+class TestKnapsack:
+    @given(
+        st.lists(st.tuples(st.floats(0, 100), st.floats(1e-4, 10)), min_size=1, max_size=30),
+        st.floats(0, 1),
+        st.sampled_from(["threshold", "root", "uniform"]),
+        st.floats(0, 0.2),
+    )
+    def test_the_budget_is_kept_and_used(self, buckets: list[tuple[float, float]], share: float, how: str, floor: float) -> None:
+        rows, costs = np.array([b[0] for b in buckets]), np.array([b[1] for b in buckets])
+        total = float(rows @ costs)
+        keep = allocate(rows, costs, share * total, how=how, floor=floor)
+        assert np.all((keep >= 0) & (keep <= 1))
+        assert float((rows * costs) @ keep) <= share * total * (1 + 1e-6) + 1e-9
+        if share > floor:
+            assert np.all(keep >= floor - 1e-9)
+            if how != "root" or floor == 0:
+                assert float((rows * costs) @ keep) >= share * total * (1 - 1e-6) - 1e-6
+
+    def test_threshold_keeps_the_most_rows(self) -> None:
+        rng = np.random.default_rng(1)
+        for _ in range(50):
+            rows, costs = rng.random(20) * 100, rng.random(20)
+            budget = 0.5 * float(rows @ costs)
+            kept = {how: float(rows @ allocate(rows, costs, budget, how=how)) for how in ("threshold", "root", "uniform")}
+            assert kept["threshold"] >= kept["root"] >= kept["uniform"]
+
+    def test_more_than_enough_keeps_all(self) -> None:
+        assert allocate(np.ones(3), np.ones(3), 10.0).tolist() == [1.0, 1.0, 1.0]
+        assert allocate(np.zeros(3), np.ones(3), 0.0).tolist() == [1.0, 1.0, 1.0]
+        with pytest.raises(PenstockError, match="floor must lie"):
+            allocate(np.ones(1), np.ones(1), 1.0, floor=1.0)
+
+
+class TestBuckets:
+    def test_it_survives_json(self) -> None:
+        model = BucketCosts(4)
+        model.measured(np.array([10.0, 0.0, 5.0, 1.0]), np.array([0.1, 0.0, 0.5, 0.001]), np.ones(4))
+        model.share_out(0.5)
+        again = BucketCosts(4).restore(json.loads(json.dumps(model.snapshot())))
+        np.testing.assert_array_equal(again.costs_s, model.costs_s)
+        np.testing.assert_array_equal(again.keeps, model.keeps)
+        model.together(np.array([1.0, 2.0, 0.0, 0.0]), 0.5)
+        again.restore(json.loads(json.dumps(model.snapshot())))
+        np.testing.assert_array_equal(again.costs_s, model.costs_s)
+        with pytest.raises(PenstockError, match="costs of 4 buckets were stored, and there are 5 now"):
+            BucketCosts(5).restore(model.snapshot())
+
+    def test_before_anything_is_known_all_are_alike(self) -> None:
+        model = BucketCosts(3)
+        assert model.mean_s is None
+        assert model.share_out(0.25).tolist() == [0.25] * 3
+        model.together(np.zeros(3), 1.0)
+        assert model.mean_s is None
+
+    def test_offered_rows_are_kept_rows_scaled_up(self) -> None:
+        model = BucketCosts(2)
+        model.measured(np.array([50.0, 2.0]), np.array([0.1, 0.1]), np.array([1.0, 0.02]))
+        assert model.rows.tolist() == [50.0, 100.0]

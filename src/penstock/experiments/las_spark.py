@@ -97,7 +97,7 @@ class LoadJob:
         begin_s = time.time() + _LEAD_S
         options = {"path": place / "trace.parquet", "start": f"{begin_s:.6f}", "partitions": self._cores, **source}
         rows = self._spark.readStream.format("penstock-replay").options(**{k: str(v) for k, v in options.items()}).load()
-        law: str | Controller | None = controller
+        law: str | Controller = controller or "micro-batch"
         if arm.told_cost_s is not None:
             law = controller_named("aurora", TARGET_S, cost_s=arm.told_cost_s / self._cores)
         done: list[int] = []
@@ -114,7 +114,7 @@ class LoadJob:
         else:
             from penstock.spark.shedder import Shedder  # noqa: PLC0415
 
-            shedder = Shedder(TARGET_S, controller=law or "micro-batch")
+            shedder = Shedder(TARGET_S, controller=law)
             gated = shedder.gate(rows, name="rows", arrival="arrival", identity="seq")
             # Timed too, so that the arms differ in what they shed and in nothing else.
             fair = LoadAware(spend, key="entity", delay_target=TARGET_S, columns="cost", returns="double")

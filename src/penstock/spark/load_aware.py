@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import StructType
 
-from penstock.control import Controller, Decision, GateCount, MicroBatch, Observation, controller_named
+from penstock.control import Controller, Decision, GateCount, Observation, controller_named
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 from penstock.las.buckets import BucketCosts
@@ -38,8 +38,6 @@ _BUCKET = "__penstock_bucket"
 _SEED = 0x1A5
 _UNKNOWN_COST_S = 1e-3
 _PARTS = 4
-_WORST = 0.95
-"""Of the target: what is kept by cost is known less well beforehand than a share of all, by about a twentieth."""
 
 
 def load_aware(
@@ -85,7 +83,7 @@ class LoadAware:
         buckets: int | None = None,
         how: How = "threshold",
         floor: float = 0.02,
-        controller: str | Controller | None = None,
+        controller: str | Controller = "micro-batch",
         journal: str | Path | None = None,
     ) -> None:
         if not callable(function):
@@ -105,8 +103,6 @@ class LoadAware:
         delay_target_s = parse_duration(delay_target, "delay_target")
         # One bucket more than hashes reach: null's.
         self.model = BucketCosts(self._buckets + 1, how=how, floor=floor)
-        if controller is None:
-            controller = MicroBatch(delay_target_s, worst=1.0 if how == "uniform" else _WORST)
         inner = controller_named(controller, delay_target_s) if isinstance(controller, str) else controller
         self._by_work = _ByWork(inner, self.model, timed=kind != "native")
         self.shedder = Shedder(delay_target_s, controller=self._by_work, journal=journal)
