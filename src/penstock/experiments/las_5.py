@@ -19,7 +19,7 @@ _TAUS_MS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
 def run(*, quick: bool, say: Callable[[str], None]) -> Result:
     """Run all thresholds."""
     settings = [Setting(max(tau, 0.05), f"{tau:g} ms", tau_s=tau / 1e3) for tau in _TAUS_MS]
-    found = run_settings("las-5", settings, quick=quick, say=say)
+    found = run_settings("las-5", settings, quick=quick, say=say, every=5)
     full = [abs(float(found[s.label, "full-knowledge"].wait_ms.mean()) - s.tau_s * 1e3) for s in settings[:-1]]
     straw = {s.label: found[s.label, "straw-man"] for s in settings}
     base = float(found["6.4 ms", "base-line"].dropped.mean())

@@ -19,7 +19,7 @@ _GREATEST_MS = (0.1, 0.4, 1.6, 6.4, 25.6, 51.2)
 def run(*, quick: bool, say: Callable[[str], None]) -> Result:
     """Run all costs."""
     settings = [Setting(w, f"{w:g} ms", w_max_s=w / 1e3, tau_s=w / 1e3) for w in _GREATEST_MS]
-    found = run_settings("las-6", settings, quick=quick, say=say)
+    found = run_settings("las-6", settings, quick=quick, say=say, every=5)
     las = [float(found[s.label, "las"].dropped.mean()) for s in settings]
     waits = [float(found[s.label, "las"].wait_ms.mean()) / (s.tau_s * 1e3) for s in settings]
     claims = [

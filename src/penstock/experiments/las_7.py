@@ -18,7 +18,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
     """Run all distributions."""
     settings = [Setting(0.0, "uniform", alpha=None)]
     settings += [Setting(alpha, f"Zipf-{alpha:.1f}", alpha=alpha) for alpha in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)]
-    found = run_settings("las-7", settings, quick=quick, say=say)
+    found = run_settings("las-7", settings, quick=quick, say=say, every=5)
     las = {s.label: found[s.label, "las"] for s in settings}
     ours = {
         s.label: float(found[s.label, "cost-aware"].dropped.mean() / found[s.label, "full-knowledge"].dropped.mean())

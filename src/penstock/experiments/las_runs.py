@@ -70,11 +70,11 @@ def run_one(setting: Setting, run: int) -> list[tuple[float, float]]:
 
 
 def run_settings(
-    name: str, settings: Sequence[Setting], *, quick: bool, say: Callable[[str], None]
+    name: str, settings: Sequence[Setting], *, quick: bool, say: Callable[[str], None], every: int = 1
 ) -> dict[tuple[str, Method], Metrics]:
-    """Run every setting often enough, here or on Spark."""
-    runs = _QUICK_RUNS if quick else _RUNS
-    tasks = [(place, run) for place in range(len(settings)) for run in range(0, runs * _RUNS // runs, _RUNS // runs)]
+    """Run every setting often enough, here or on Spark: all 5,000 runs, or one of ``every`` so many."""
+    step = _RUNS // _QUICK_RUNS if quick else every
+    tasks = [(place, run) for place in range(len(settings)) for run in range(0, _RUNS, step)]
     if quick:
         found = [(place, *(value for pair in run_one(settings[place], run) for value in pair)) for place, run in tasks]
     else:
@@ -92,6 +92,7 @@ def _on_spark(
 ) -> list[tuple[float, ...]]:
     """Run the tasks block by block as a Spark job, and take what an earlier run has left."""
     described = json.dumps([asdict(setting) for setting in settings])
+    name = f"{name}-{len(tasks)}"
     folder = Path(tempfile.gettempdir()) / "penstock-las" / f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     blocks = [tasks[first : first + _BLOCK] for first in range(0, len(tasks), _BLOCK)]
