@@ -38,3 +38,10 @@ def test_quickstart(session: SparkSession, capsys: pytest.CaptureFixture[str]) -
 def test_priorities(session: SparkSession) -> None:
     share = load("priorities").main(batches=5)
     assert share["alert"] > share["info"] > share["debug"]
+
+
+def test_load_aware(session: SparkSession) -> None:
+    found = load("load_aware").main(batches=6)
+    cheap, dear = found["cheap"], found["dear"]
+    assert cheap[0] > 6 * dear[0]  # there are four times as many
+    assert dear[1] > 1.2 * dear[0]  # and the weights know what is missing
