@@ -41,7 +41,7 @@ def test_priorities(session: SparkSession) -> None:
 
 
 def test_load_aware(session: SparkSession) -> None:
-    found = load("load_aware").main(batches=6)
+    found = load("load_aware").main(batches=10)
     cheap, dear = found["cheap"], found["dear"]
-    assert cheap[0] > 6 * dear[0]  # there are four times as many
-    assert dear[1] > 1.2 * dear[0]  # and the weights know what is missing
+    assert cheap[0] > 5 * dear[0]  # there are four times as many
+    assert 3 < cheap[1] / dear[1] < 5  # as the weights know
