@@ -6,25 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from penstock.experiments.fit_table1 import figure1
 from penstock.network import Network, NetworkBuilder
 
-
-def figure1() -> Network:
-    """Figure 1 of papers 000 and 003."""
-    return (
-        NetworkBuilder()
-        .node("A")
-        .node("B")
-        .input("i1", max_rate=1.0)
-        .input("i2", max_rate=1.0)
-        .operator("a1", "A", "i1", cost=1.0)
-        .operator("a2", "A", "i2", cost=2.0)
-        .operator("b1", "B", "a1", cost=3.0)
-        .operator("b2", "B", "a2", cost=1.0)
-        .output("q1", "b1")
-        .output("q2", "b2")
-        .build()
-    )
+__all__ = ["figure1", "figure7", "oracle_score", "overloading_rates", "random_network", "random_single_node", "random_tree"]
 
 
 def figure7() -> Network:

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from tests.networks import oracle_score, overloading_rates, random_network, random_single_node, random_tree
 
 from penstock.network import Coefficients, Network
-from penstock.planning import Exact, Fit, Greedy, Solver
+from penstock.planning import Exact, Fit, FitNode, Greedy, Solver, Table
 from penstock.planning.dominance import DominanceIndex, undominated
-from penstock.planning.fit import merged_tables
+from penstock.planning.fit_node import geometric_spread
 from penstock.planning.flows import Flows
 from penstock.planning.parametric import Parametric
 from penstock.planning.point_quadtree import PointQuadtree
+from penstock.planning.survey import Survey
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -129,9 +130,14 @@ def test_distributed_fit_makes_the_same_tables() -> None:
     for seed in range(20):
         network = random_tree(np.random.default_rng(seed))
         together = Fit(network, 0.2).tables
-        apart = merged_tables(network, 0.2)
+        survey = Survey(network)
+        spread = geometric_spread(survey, 0.2)
+        apart: dict[str, Table] = {}
+        for node in reversed(survey.order):
+            messages = [json.dumps(apart[child].to_message()) for child in survey.children[node]]
+            received = [Table.from_message(json.loads(message)) for message in messages]
+            apart[node] = FitNode(survey, node, spread, step=spread.step).table(received)
         for node, table in together.items():
-            json.dumps(apart[node].to_message())
             np.testing.assert_array_equal(table.points, apart[node].points)
             np.testing.assert_array_equal(table.scores, apart[node].scores)
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
@@ -345,6 +345,7 @@ class TestKnapsack:
         st.sampled_from(["threshold", "root", "uniform"]),
         st.floats(0, 0.2),
     )
+    @example([(1.0, 4.0), (1.1125369292536007e-308, 1.0)], 0.5, "threshold", 0.0)  # a quotient beyond all numbers
     def test_the_budget_is_kept_and_used(self, buckets: list[tuple[float, float]], share: float, how: str, floor: float) -> None:
         rows, costs = np.array([b[0] for b in buckets]), np.array([b[1] for b in buckets])
         total = float(rows @ costs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from penstock.planning import (
     Table,
     delta_between,
 )
-from penstock.planning.fit import geometric_spread
+from penstock.planning.fit_node import geometric_spread
 from penstock.planning.spread import AbsoluteError, Geometric, Steps, TableSize
 from penstock.planning.survey import Survey
 from penstock.planning.table import Delta
@@ -318,20 +319,9 @@ def _table(network: Network, epsilon: float = 0.1) -> Table:
 
 
 def _changed(cost: float = 3.0, selectivity: float = 1.0) -> Network:
-    return (
-        NetworkBuilder()
-        .node("A")
-        .node("B")
-        .input("i1", max_rate=1.0)
-        .input("i2", max_rate=1.0)
-        .operator("a1", "A", "i1", cost=1.0)
-        .operator("a2", "A", "i2", cost=2.0)
-        .operator("b1", "B", "a1", cost=cost, selectivity=selectivity)
-        .operator("b2", "B", "a2", cost=1.0)
-        .output("q1", "b1")
-        .output("q2", "b2")
-        .build()
-    )
+    network = figure1()
+    changed = replace(network.operators["b1"], cost=cost, selectivity=selectivity)
+    return Network(network.nodes, network.inputs, {**network.operators, "b1": changed}, network.outputs)
 
 
 def test_nothing_is_sent_where_nothing_changed() -> None:

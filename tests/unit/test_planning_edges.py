@@ -25,7 +25,7 @@ from penstock.planning import (
     Table,
     delta_between,
 )
-from penstock.planning.fit import geometric_spread
+from penstock.planning.fit_node import geometric_spread
 from penstock.planning.survey import Survey
 from penstock.planning.table import Delta
 

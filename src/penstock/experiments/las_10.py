@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.experiments.las_spark import TARGET_S, Arm, Arrivals, LoadJob, zipf_keys
-from penstock.experiments.plotting import lines
+from penstock.experiments.las_spark import TARGET_S, Arm, Arrivals, LoadJob
+from penstock.experiments.plotting import by_panel, lines
 from penstock.experiments.report import Bar, Claim, Result, Row
 from penstock.experiments.session import fresh_session
+from penstock.simulation.las import zipf_at
 
 __all__ = ["plot", "run"]
 
@@ -30,7 +31,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
         job = LoadJob(spark, scratch)
         rng = np.random.default_rng(1)
         base = rng.permutation(np.repeat(np.linspace(0.2e-3, 12.8e-3, 64), _KEYS // 64))
-        mean_s = float(base[zipf_keys(rng, 20_000, _KEYS)].mean())
+        mean_s = float(base[zipf_at(rng.random(20_000), _KEYS)].mean())
         capacity = job.capacity(mean_s)
         say(f"capacity {capacity:,.0f} rows/s of {mean_s * 1e3:.1f} ms")
         arrivals = _arrivals(rng, base, capacity, phase_s)
@@ -76,7 +77,7 @@ def _arrivals(rng: np.random.Generator, base: np.ndarray, capacity: float, phase
     times, keys, costs = [], [], []
     for number, (name, under) in enumerate(_UNDER.items()):
         count = round(capacity / (1.0 - under) * phase_s)
-        drawn = zipf_keys(rng, count, _KEYS)
+        drawn = zipf_at(rng.random(count), _KEYS)
         if name == "D":
             drawn = np.where(drawn == 0, dear, np.where(drawn == dear, 0, drawn))
         times.append(phase_s * (number + np.arange(count) / count))
@@ -87,8 +88,4 @@ def _arrivals(rng: np.random.Generator, base: np.ndarray, capacity: float, phase
 
 def plot(result: Result, path: Path) -> None:
     """Draw delay and drops."""
-    panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
-    for key, (xs, ys) in result.lines.items():
-        arm, _, what = key.partition("|")
-        panels.setdefault(what, {})[arm] = (list(xs), list(ys))
-    lines(panels, path, title="Figure 10 on Spark: phases A to G", target=TARGET_S)
+    lines(by_panel(result.lines), path, title="Figure 10 on Spark: phases A to G", target=TARGET_S)

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.experiments.las_spark import TARGET_S, Arm, Arrivals, LoadJob, zipf_keys
+from penstock.experiments.las_spark import TARGET_S, Arm, Arrivals, LoadJob
 from penstock.experiments.plotting import lines
 from penstock.experiments.report import Bar, Result, Row
 from penstock.experiments.session import fresh_session
+from penstock.simulation.las import zipf_at
 
 __all__ = ["plot", "run"]
 
@@ -60,7 +61,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
 
 
 def _rows(rng: np.random.Generator, by_entity: np.ndarray, count: int, seconds: float) -> Arrivals:
-    mentions = zipf_keys(rng, 3 * count, _ENTITIES).reshape(count, 3)
+    mentions = zipf_at(rng.random(3 * count), _ENTITIES).reshape(count, 3)
     how_many = rng.integers(1, 4, count)
     costs = np.where(np.arange(3) < how_many[:, None], by_entity[mentions], 0.0).sum(axis=1)
     return Arrivals(np.sort(rng.random(count)) * seconds, mentions[:, 0], costs)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.experiments.las_runs import METHODS
-from penstock.experiments.plotting import lines
+from penstock.experiments.plotting import by_panel, lines
 from penstock.experiments.report import Claim, Result, Row
 from penstock.simulation.las import LasRun, Method, Stream, phases, simulate_las
 
@@ -84,8 +84,4 @@ def _windows(run: LasRun, what: str) -> np.ndarray:
 
 def plot(result: Result, path: Path) -> None:
     """Draw both panels of the figure."""
-    panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
-    for key, (xs, ys) in result.lines.items():
-        method, _, what = key.partition("|")
-        panels.setdefault(what, {})[method] = (list(xs), list(ys))
-    lines(panels, path, title="Figure 9: phases A to G", x="tuples", target=64.0, log=["Q, ms"])
+    lines(by_panel(result.lines), path, title="Figure 9: phases A to G", x="tuples", target=64.0, log=["Q, ms"])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.experiments.plotting import lines
+from penstock.experiments.plotting import by_panel, lines
 from penstock.experiments.report import Result, Row
 from penstock.experiments.session import fresh_session
 from penstock.simulation.las import Method, simulate_las, synthetic
@@ -169,11 +169,7 @@ def rows_of(settings: Sequence[Setting], found: dict[tuple[str, Method], Metrics
 
 def draw(result: Result, path: Path, title: str, x: str, *, log: bool = True) -> None:
     """Draw Q and the dropped share of every shedder over the settings."""
-    panels: dict[str, dict[str, tuple[Any, Any]]] = {}
-    for key, line in result.lines.items():
-        method, _, what = key.partition("|")
-        panels.setdefault(what, {})[method] = line
-    lines(panels, path, title=title, x=x, log=["Q, ms"] if log else [])
+    lines(by_panel(result.lines), path, title=title, x=x, log=["Q, ms"] if log else [])
 
 
 def lines_of(settings: Sequence[Setting], found: dict[tuple[str, Method], Metrics]) -> dict[str, tuple[list[float], list[float]]]:

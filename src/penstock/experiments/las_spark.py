@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.las.knapsack import How
 
-__all__ = ["Arm", "Arrivals", "LoadJob", "TARGET_S", "zipf_keys"]
+__all__ = ["Arm", "Arrivals", "LoadJob", "TARGET_S"]
 
 TARGET_S = 2.0
 _LEAD_S = 3.0
@@ -137,10 +137,3 @@ class LoadJob:
         ]
         keep = state.decisions[-1].keep if state.decisions else 1.0
         return ArmRun(arm.name, seconds, tuple(batches), keep, tuple(state.errors))
-
-
-def zipf_keys(rng: np.random.Generator, rows: int, keys: int, exponent: float = 1.0) -> NDArray[np.int64]:
-    """Draw keys, the first the most frequent."""
-    weights = np.cumsum(np.arange(1, keys + 1) ** -exponent)
-    found: NDArray[np.int64] = np.searchsorted(weights / weights[-1], rng.random(rows)).astype(np.int64)
-    return found

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.errors import PenstockError
 
-__all__ = ["COLOURS", "bars", "lines"]
+__all__ = ["COLOURS", "bars", "by_panel", "lines"]
 
 COLOURS = ("#0f766e", "#c2410c", "#1d4ed8", "#a21caf", "#65a30d", "#64748b", "#111827", "#db2777")
 
@@ -63,6 +63,19 @@ def lines(
     all_axes[0].set_title(title, loc="left", fontweight="bold")
     all_axes[-1].set_xlabel(x)
     figure.savefig(path, dpi=150)
+
+
+def by_panel(drawn: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> dict[str, dict[str, Any]]:
+    """Sort lines named ``name|panel`` into panels.
+
+    >>> by_panel({"a|delay": ([1], [2]), "b|delay": ([1], [3])})
+    {'delay': {'a': ([1], [2]), 'b': ([1], [3])}}
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for key, line in drawn.items():
+        name, _, panel = key.partition("|")
+        found.setdefault(panel, {})[name] = line
+    return found
 
 
 def _figure(width: float, height: float) -> Any:

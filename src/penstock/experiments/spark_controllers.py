@@ -29,7 +29,7 @@ import numpy as np
 from penstock.control import Controller, MicroBatch
 from penstock.experiments.demo.summary import ArmRun, summarise
 from penstock.experiments.demo.work import calibrate
-from penstock.experiments.plotting import lines
+from penstock.experiments.plotting import by_panel, lines
 from penstock.experiments.report import Bar, Claim, Result, Row
 from penstock.experiments.session import fresh_session
 from penstock.experiments.throttle import PidThrottle
@@ -310,8 +310,6 @@ def drawn(arms: list[Arm]) -> dict[str, tuple[list[float], list[float]]]:
 
 def plot(result: Result, path: Path, title: str = "Every controller on Spark, target 2 s") -> None:
     """Draw the mean delay of the batches, one panel a setting, cut at 10 s."""
-    panels: dict[str, dict[str, tuple[Any, Any]]] = {}
-    for key, line in result.lines.items():
-        name, _, setting = key.partition("|")
-        panels.setdefault(f"{setting}: delay, s", {})[name] = line
-    lines(panels, path, title=title, target=_TARGET_S)
+    lines(
+        {f"{setting}: delay, s": panel for setting, panel in by_panel(result.lines).items()}, path, title=title, target=_TARGET_S
+    )

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from penstock.errors import PenstockError
 from penstock.las.constraint import Constraint
 from penstock.las.countmin import CostSketch
-from penstock.las.operator import Matrices, Sync
-from penstock.las.shedder import TupleShedder
+from penstock.las.operator import Matrices, Operator, Sync
+from penstock.las.shedder import ClockShedder
 
 __all__ = ["CostAware", "DecayingOperator"]
 
@@ -18,7 +18,7 @@ GAIN, POWER, AIM, SYNC_EVERY, DECAY = 0.005, 0.25, 0.77, 16, 0.8
 the operator's clock, and what the operator keeps of its sketches when it has sent them."""
 
 
-class CostAware(TupleShedder):
+class CostAware(ClockShedder):
     """Lets a tuple through if it costs no more than a limit that follows the queue.
 
     Paper 004 drops whichever tuple comes when the queue is long; its theorem 4.1 calls that optimal, which holds only for
@@ -46,26 +46,23 @@ class CostAware(TupleShedder):
             raise PenstockError(f"the floor must lie in [0, 1), got {floor!r}")
         if floor > 0 and uniform is None:
             raise PenstockError("a floor needs a source of uniform random numbers")
-        self.constraint = constraint
+        super().__init__(constraint)
         self.sketch = sketch
-        self.clock_s = 0.0
         self.theta_s = sketch.mean_s or 0.0
         self.weight = 1.0
         """How often the last tuple that stayed must count."""
         self._aim_s = max(aim * constraint.tau_s, 1e-12)
         self._floor, self._uniform = floor, uniform
         self._since_sync = SYNC_EVERY
-        self._request_s: float | None = None
 
     def shed(self, key: int, elapsed_s: float) -> bool:
         """Compare the cost with the limit, and the wait with the constraint."""
         self._request_s = None
-        self.clock_s = max(self.clock_s, elapsed_s)
-        q_s = self.clock_s - elapsed_s
+        q_s = self.wait_s(elapsed_s)
         self.theta_s *= math.exp(GAIN * max(-4.0, (self._aim_s - q_s) / self._aim_s))
         if self.constraint.violated(q_s):
             return True
-        cost_s = float(self.sketch.estimate([key], weighted=True)[0])
+        cost_s = self.cost_s(key)
         limit_s = self.theta_s * (max(q_s, 1e-3 * self._aim_s) / self._aim_s) ** -POWER
         self.weight = 1.0
         if cost_s > limit_s:
@@ -80,41 +77,25 @@ class CostAware(TupleShedder):
             self._request_s = self.clock_s
         return False
 
-    def request(self) -> float | None:
-        """The estimated clock, with every sixteenth tuple."""
-        return self._request_s
+    def learn(self, sketch: CostSketch) -> None:
+        """Take new matrices."""
+        if self.theta_s <= 0.0:
+            self.theta_s = sketch.mean_s or 0.0
+        self.sketch = sketch
 
-    def receive(self, message: Matrices | Sync) -> None:
-        """Take new matrices, or set the clock right."""
-        if isinstance(message, Sync):
-            self.clock_s += message.delta_s
-        else:
-            if self.theta_s <= 0.0:
-                self.theta_s = message.sketch.mean_s or 0.0
-            self.sketch = message.sketch
+    def cost_s(self, key: int) -> float:
+        """The mean over the rows of the sketches, weighted by 1/F."""
+        return float(self.sketch.estimate([key], weighted=True)[0])
 
 
-class DecayingOperator:
+class DecayingOperator(Operator):
     """The operator for it: sends its sketches after every N tuples and forgets a fifth of them, stable or not.
 
     What was learnt of rare keys stays, and a changed cost shows within a few N.
     """
 
-    def __init__(self, sketch: CostSketch, window: int = 1024, decay: float = DECAY) -> None:
-        if window < 1:
-            raise PenstockError(f"the window N must be positive, got {window}")
-        self.sketch = sketch
-        self._window, self._decay = window, decay
-        self._executed = 0
-
-    def update(self, key: int, duration_s: float, clock_s: float, request_s: float | None = None) -> list[Matrices | Sync]:
-        """Take in an executed tuple."""
-        messages: list[Matrices | Sync] = []
-        self._executed += 1
-        if request_s is not None:
-            messages.append(Sync(clock_s - request_s))
-        if self._executed % self._window == 0:
-            messages.append(Matrices(self.sketch.copy()))
-            self.sketch.decay(self._decay)
-        self.sketch.add([key], [duration_s])
-        return messages
+    def window_done(self) -> list[Matrices | Sync]:
+        """Send, and forget a little."""
+        sent = Matrices(self.sketch.copy())
+        self.sketch.decay(DECAY)
+        return [sent]

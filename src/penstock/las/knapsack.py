@@ -43,7 +43,7 @@ def allocate(rows: Values, costs_s: Values, budget_s: float, *, how: How = "thre
     order = np.argsort(costs_s, kind="stable")
     missing = (1.0 - floor) * work[order]
     before = np.concatenate([[0.0], np.cumsum(missing)[:-1]])
-    filled = np.clip(np.divide(left - before, missing, out=np.ones_like(missing), where=missing > 0), 0.0, 1.0)
+    filled = np.divide(np.clip(left - before, 0.0, missing), missing, out=np.ones_like(missing), where=missing > 0)
     keep[order] += (1.0 - floor) * filled
     return keep
 

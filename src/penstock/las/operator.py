@@ -52,15 +52,20 @@ class Operator:
         if request_s is not None:
             messages.append(Sync(clock_s - request_s))
         if self._executed % self._window == 0:
-            if self.state == "STABILIZING" and self.relative_error() <= self._mu:
-                messages.append(Matrices(self.sketch.copy()))
-                self.sketch.reset()
-                self.state = "START"
-            else:
-                self._snapshot = self._ratios()
-                self.state = "STABILIZING"
+            messages += self.window_done()
         self.sketch.add([key], [duration_s])
         return messages
+
+    def window_done(self) -> list[Matrices | Sync]:
+        """N tuples more are executed: send what was learnt if it is stable, else look again after N more."""
+        if self.state == "STABILIZING" and self.relative_error() <= self._mu:
+            sent = Matrices(self.sketch.copy())
+            self.sketch.reset()
+            self.state = "START"
+            return [sent]
+        self._snapshot = self._ratios()
+        self.state = "STABILIZING"
+        return []
 
     def relative_error(self) -> float:
         """Equation 1."""

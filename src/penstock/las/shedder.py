@@ -11,7 +11,7 @@ from penstock.las.constraint import Constraint
 from penstock.las.countmin import CostSketch
 from penstock.las.operator import Matrices, Sync
 
-__all__ = ["BaseLine", "FullKnowledge", "Las", "StrawMan", "TupleShedder"]
+__all__ = ["BaseLine", "ClockShedder", "FullKnowledge", "Las", "StrawMan", "TupleShedder"]
 
 
 class TupleShedder(ABC):
@@ -42,7 +42,7 @@ class BaseLine(TupleShedder):
         return self._uniform() < self._share
 
 
-class _ByClock(TupleShedder):
+class ClockShedder(TupleShedder):
     """Estimates when the operator will be done with all that was let through, and from that how long a tuple would wait.
 
     The estimate never lags behind the clock: an operator that ran dry has waited, and what it waited is no work done ahead.
@@ -51,23 +51,42 @@ class _ByClock(TupleShedder):
     def __init__(self, constraint: Constraint) -> None:
         self.constraint = constraint
         self.clock_s = 0.0
+        self._request_s: float | None = None
 
     def shed(self, key: int, elapsed_s: float) -> bool:
         """Listing III.2, lines 18 to 28."""
-        self.clock_s = max(self.clock_s, elapsed_s)
-        q_s = self.clock_s - elapsed_s
+        q_s = self.wait_s(elapsed_s)
         if self.constraint.violated(q_s):
             return True
         self.constraint.enqueued(q_s)
         self.clock_s += self.cost_s(key)
         return False
 
+    def wait_s(self, elapsed_s: float) -> float:
+        """How long a tuple that arrives now would wait."""
+        self.clock_s = max(self.clock_s, elapsed_s)
+        return self.clock_s - elapsed_s
+
+    def request(self) -> float | None:
+        """The estimated clock, where the tuple is to ask the operator for the true one."""
+        return self._request_s
+
+    def receive(self, message: Matrices | Sync) -> None:
+        """Take new matrices, or set the clock right."""
+        if isinstance(message, Sync):
+            self.clock_s += message.delta_s
+        else:
+            self.learn(message.sketch)
+
+    def learn(self, sketch: CostSketch) -> None:
+        """Take what the operator has learnt."""
+
     @abstractmethod
     def cost_s(self, key: int) -> float:
         """What the tuple will cost."""
 
 
-class StrawMan(_ByClock):
+class StrawMan(ClockShedder):
     """LAS with the mean cost for every tuple."""
 
     def __init__(self, constraint: Constraint, mean_s: float) -> None:
@@ -79,7 +98,7 @@ class StrawMan(_ByClock):
         return self._mean_s
 
 
-class FullKnowledge(_ByClock):
+class FullKnowledge(ClockShedder):
     """LAS with the true cost of every tuple."""
 
     def __init__(self, constraint: Constraint, cost_s: Callable[[int], float]) -> None:
@@ -91,7 +110,7 @@ class FullKnowledge(_ByClock):
         return self._cost_s(key)
 
 
-class Las(_ByClock):
+class Las(ClockShedder):
     """Load-Aware Shedding: costs from the operator's sketches, a clock that is set right after each new pair of them.
 
     Three states (figure 3): NOP lets all through until the first matrices come; SEND has new ones and asks the operator for its
@@ -103,7 +122,6 @@ class Las(_ByClock):
         self.sketch = sketch
         self.state: Literal["NOP", "SEND", "RUN"] = "NOP" if sketch is None else "SEND"
         self._margin = margin
-        self._request_s: float | None = None
 
     def shed(self, key: int, elapsed_s: float) -> bool:
         """Listing III.2."""
@@ -117,17 +135,10 @@ class Las(_ByClock):
             self.state = "RUN"
         return False
 
-    def request(self) -> float | None:
-        """The estimated clock, once after each new pair of matrices."""
-        return self._request_s
-
-    def receive(self, message: Matrices | Sync) -> None:
-        """Take new matrices, or set the clock right."""
-        if isinstance(message, Sync):
-            self.clock_s += message.delta_s
-        else:
-            self.sketch = message.sketch
-            self.state = "SEND"
+    def learn(self, sketch: CostSketch) -> None:
+        """Take new matrices, and ask for the clock with the next tuple."""
+        self.sketch = sketch
+        self.state = "SEND"
 
     def cost_s(self, key: int) -> float:
         """W/F of the row with the least F, and a margin."""

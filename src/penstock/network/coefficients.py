@@ -10,7 +10,7 @@ from functools import cached_property
 from penstock.errors import PenstockError
 from penstock.network.model import Input, Network, Operator, Output, arc_name
 
-__all__ = ["Coefficients", "Location", "part_of"]
+__all__ = ["Coefficients", "Location", "cheapest_ways", "part_of"]
 
 _OfOperator = Callable[[Operator], float]
 _OfOutput = Callable[[Output], float]
@@ -206,6 +206,22 @@ class Coefficients:
         for name in network.nodes:
             found.setdefault(root(f"on {name}"), []).append(name)
         return tuple(tuple(names) for names in found.values())
+
+
+def cheapest_ways(network: Network) -> dict[str, float]:
+    """By input and operator: the least CPU seconds that a tuple which leaves it costs on its way to some output."""
+    found: dict[str, float] = {}
+    for name in (*reversed(network.order), *network.inputs):
+        found[name] = min((_way(network, found, name, consumer) for consumer in network.consumers[name]), default=math.inf)
+    return found
+
+
+def _way(network: Network, found: dict[str, float], source: str, target: str) -> float:
+    if target in network.outputs:
+        return 0.0
+    operator = network.operators[target]
+    gain = operator.gain(source)
+    return operator.cost + (gain * found[target] if gain > 0 else math.inf)
 
 
 def part_of(network: Network, node: str) -> Network:

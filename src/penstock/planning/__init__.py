@@ -9,7 +9,8 @@ from penstock.errors import PenstockError
 from penstock.network.model import Network
 from penstock.planning.early_fit import EarlyFit
 from penstock.planning.exact import Exact
-from penstock.planning.fit import Fit, FitNode
+from penstock.planning.fit import Fit
+from penstock.planning.fit_node import FitNode
 from penstock.planning.greedy import Greedy
 from penstock.planning.plan import Plan, Planner
 from penstock.planning.solver import Solver, SolverW

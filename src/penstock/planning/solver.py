@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
+from penstock.network.coefficients import cheapest_ways
 from penstock.network.model import Network
 from penstock.planning.exact import Exact
 from penstock.planning.flows import Flows, Vector
@@ -233,21 +234,9 @@ class Solver(Planner):
 
 def useful_rates(network: Network) -> Vector:
     """By input: a rate beyond which more of it brings nothing, because no way to an output could take it."""
-    cheapest: dict[str, float] = {}
-    for name in (*reversed(network.order), *network.inputs):
-        ways = [
-            0.0 if consumer in network.outputs else _way(network, cheapest, name, consumer)
-            for consumer in network.consumers[name]
-        ]
-        cheapest[name] = min(ways, default=np.inf)
+    cheapest = cheapest_ways(network)
     total = sum(node.capacity for node in network.nodes.values())
     return np.array([total / cheapest[name] if cheapest[name] > 0 else np.inf for name in network.inputs])
-
-
-def _way(network: Network, cheapest: dict[str, float], source: str, target: str) -> float:
-    operator = network.operators[target]
-    gain = operator.gain(source)
-    return operator.cost + (gain * cheapest[target] if gain > 0 else np.inf)
 
 
 class SolverW(Solver):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.errors import PenstockError
-from penstock.network.coefficients import Coefficients, part_of
+from penstock.network.coefficients import Coefficients, cheapest_ways, part_of
 from penstock.network.model import Input, Network, Operator, Output
 
 __all__ = ["Share", "Survey", "share_of"]
@@ -137,12 +137,7 @@ class Survey:
 
         Beyond ``capacity / load`` of the cheapest way to an output, more of it brings nothing.
         """
-        local = share.local
-        cheapest: dict[str, float] = {}
-        for operator_name in reversed(local.order):
-            ways = [self._way(local, cheapest, operator_name, consumer) for consumer in local.consumers[operator_name]]
-            cheapest[operator_name] = min(ways, default=np.inf)
-        least = min((self._way(local, cheapest, name, consumer) for consumer in local.consumers[name]), default=np.inf)
+        least = cheapest_ways(share.local)[name]
         capacity = self.network.nodes[share.node].capacity
         own = capacity / least if least > 0 else np.inf
         # Else it is an arc from another node, or the copy of an input that feeds several.
@@ -152,10 +147,9 @@ class Survey:
             raise PenstockError(f"nothing bounds the rate of {name!r}: give a max_rate to the inputs that feed it")
         return float(found)
 
-    @staticmethod
-    def _way(local: Network, cheapest: dict[str, float], source: str, target: str) -> float:
-        if target in local.outputs:
-            return 0.0
-        operator = local.operators[target]
-        gain = operator.gain(source)
-        return operator.cost + (gain * cheapest[target] if gain > 0 else np.inf)
+    def below(self, node: str) -> list[str]:
+        """A node and all that it feeds, directly or not."""
+        found = [node]
+        for here in found:
+            found += self.children[here]
+        return found

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
-from penstock.las.constraint import Constraint
-from penstock.las.cost_aware import AIM, DECAY, GAIN, POWER, SYNC_EVERY, DecayingOperator
+from penstock.las.constraint import ABS
+from penstock.las.cost_aware import AIM, DECAY, GAIN, POWER, SYNC_EVERY
 from penstock.las.countmin import CostSketch
 from penstock.las.operator import Operator
 from penstock.las.shedder import TupleShedder
 from penstock.simulation.compiled import compiled
 
-__all__ = ["LasRun", "Method", "Stream", "simulate_las", "simulate_plain", "synthetic"]
+__all__ = ["LasRun", "Method", "Stream", "phases", "simulate_las", "simulate_plain", "synthetic", "zipf_at"]
 
 Method = Literal["base-line", "straw-man", "full-knowledge", "las", "cost-aware"]
 _METHODS = {"base-line": 0, "straw-man": 1, "full-knowledge": 2, "las": 3, "cost-aware": 4}
@@ -101,17 +101,24 @@ def synthetic(
         raise PenstockError(f"the number of keys must be a multiple of the {values} costs, got {keys}")
     costs = np.random.default_rng([permutation, 1]).permutation(np.repeat(np.linspace(w_min_s, w_max_s, values), keys // values))
     drawn = np.random.default_rng([seed, permutation, 2]).random(tuples)
-    if alpha is None:
-        chosen = (drawn * keys).astype(np.int64)
-    else:
-        weights = np.cumsum(np.arange(1, keys + 1) ** -alpha)
-        chosen = np.searchsorted(weights / weights[-1], drawn).astype(np.int64)
+    chosen = (drawn * keys).astype(np.int64) if alpha is None else zipf_at(drawn, keys, alpha)
     costs_s = costs[chosen]
     arrivals_s = np.arange(tuples, dtype=np.float64) * (float(costs_s.mean()) * (1.0 - under))
     return Stream(arrivals_s, chosen, costs_s)
 
 
-def simulate_plain(stream: Stream, shedder: TupleShedder, operator: Operator | DecayingOperator | None = None) -> LasRun:
+def zipf_at(uniforms: NDArray[np.float64], keys: int, exponent: float = 1.0) -> NDArray[np.int64]:
+    """Turn uniform numbers into Zipf keys, 0 the most frequent.
+
+    >>> zipf_at(np.array([0.0, 0.99]), keys=2).tolist()
+    [0, 1]
+    """
+    weights = np.cumsum(np.arange(1, keys + 1) ** -exponent)
+    found: NDArray[np.int64] = np.searchsorted(weights / weights[-1], uniforms).astype(np.int64)
+    return found
+
+
+def simulate_plain(stream: Stream, shedder: TupleShedder, operator: Operator | None = None) -> LasRun:
     """Run a shedder and its operator on a stream, one tuple after the other."""
     waits = np.full(stream.keys.size, -1.0)
     queue: deque[tuple[float, int, float, float | None]] = deque()
@@ -158,7 +165,7 @@ def simulate_las(
         raise PenstockError(f"there is no shedder {method!r}; there are {', '.join(_METHODS)}")
     if constraint not in _CONSTRAINTS:
         raise PenstockError(f"there is no constraint {constraint!r}; there are {', '.join(_CONSTRAINTS)}")
-    Constraint.__init__(_Any(tau_s), tau_s)
+    ABS(tau_s)  # says what is wrong with it
     sketch = CostSketch(epsilon, delta, seed)
     if warm is not None and method in ("las", "cost-aware"):
         sketch.add(warm.keys, warm.costs_s)
@@ -185,16 +192,6 @@ def simulate_las(
         aim,
     )
     return LasRun(waits, stream.costs_s)
-
-
-class _Any(Constraint):
-    """Only to check tau."""
-
-    def violated(self, q_s: float) -> bool:
-        return q_s > self.tau_s
-
-    def enqueued(self, q_s: float) -> None:
-        """Nothing."""
 
 
 @compiled
@@ -358,16 +355,14 @@ def phases(seed: int, *, length: int = 20_000) -> tuple[Stream, Sequence[str]]:
     rng = np.random.default_rng([seed, 9])
     keys, values = 4_096, 64
     base = rng.permutation(np.repeat(np.linspace(0.1e-3, 6.4e-3, values), keys // values))
-    weights = np.cumsum(np.arange(1, keys + 1) ** -1.0)
     dear = int(np.flatnonzero(base == base.max())[-1])
     under = {"A": 0.0, "B": 0.5, "C": 0.0, "D": 0.0, "E": -0.5, "F": 0.0, "G": 0.0}
     arrivals, chosen, costs = [], [], []
     # The paper sets the throughput by the mean cost at the start: a change of costs or keys is not announced to it.
-    first = np.searchsorted(weights / weights[-1], rng.random(length))
-    mean_s = float(base[first].mean())
+    mean_s = float(base[zipf_at(rng.random(length), keys)].mean())
     begin_s = 0.0
     for name, short in under.items():
-        drawn = np.searchsorted(weights / weights[-1], rng.random(length)).astype(np.int64)
+        drawn = zipf_at(rng.random(length), keys)
         if name == "D":
             drawn = np.where(drawn == 0, dear, np.where(drawn == dear, 0, drawn))
         gap_s = mean_s * (1.0 - short)

@@ -22,7 +22,7 @@ from penstock.spark.cell import SCALE, RowMeter, TableCell, seeded_hash, tagged
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Gate", "GateMeters", "MeterReading", "Sharing"]
+__all__ = ["Buckets", "Gate", "GateMeters", "MeterReading", "Sharing"]
 
 # Two tags a gate, one for its count of rows offered and one for the drop itself. Unique in the driver, so that gates of
 # several shedders in one query are told apart; far from small numbers that a user's own filter might hold.
@@ -42,6 +42,15 @@ class Sharing(Protocol):
 
     def offered(self, rows: Sequence[float]) -> None:
         """Take in how many rows of each bucket a batch had, where that is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Classes without names: the column with a row's bucket, who shares a keep out among them, and whether to count each."""
+
+    column: str
+    sharing: Sharing
+    counted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +177,7 @@ class Gate:
         weights: Mapping[Any, float] | None,
         weight: str | None,
         bounded: bool = False,
-        sharing: Sharing | None = None,
-        sharing_index: str | None = None,
-        sharing_counted: bool = False,
+        buckets: Buckets | None = None,
     ) -> tuple[Gate, DataFrame]:
         """Check the arguments and return the gate with the gated DataFrame."""
         spark = df.sparkSession
@@ -180,7 +187,7 @@ class Gate:
         known = _classes(name, schema, classes, weights)
         if weight is not None and weight in df.columns:
             raise PenstockError(f"gate {name!r}: the weight column {weight!r} exists already; choose another name")
-        count = len(sharing.keeps) if sharing is not None else len(known.names) if known else 1
+        count = len(buckets.sharing.keeps) if buckets is not None else len(known.names) if known else 1
         tag = next(_TAGS)
         if bounded and arrival is None:
             raise PenstockError(f"gate {name!r}: bounded=True needs arrival=, the column of arrival times")
@@ -196,13 +203,13 @@ class Gate:
             offered_tag=tag,
             kept_tag=tag + 1,
             cell=cell,
-            meters=GateMeters.of(spark, 1 if sharing and not sharing_counted else count, None if arrival is None else base_s),
+            meters=GateMeters.of(spark, 1 if buckets and not buckets.counted else count, None if arrival is None else base_s),
             ring=ring,
             other_weight_given=weights is not None and None in weights,
-            sharing=sharing,
+            sharing=buckets.sharing if buckets else None,
             offered_by_class=np.zeros(count),
         )
-        return gate, gate._apply(df, sharing_index if sharing else classes, weight)
+        return gate, gate._apply(df, buckets.column if buckets else classes, weight)
 
     def _apply(self, df: DataFrame, classes: str | Column | None, weight: str | None) -> DataFrame:
         index = self._class_index(classes)

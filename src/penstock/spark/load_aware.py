@@ -23,6 +23,7 @@ from penstock.errors import PenstockError
 from penstock.las.buckets import BucketCosts
 from penstock.las.knapsack import How
 from penstock.spark.cell import seeded_hash
+from penstock.spark.gate import Buckets
 from penstock.spark.shedder import Shedder
 
 if TYPE_CHECKING:
@@ -131,9 +132,7 @@ class LoadAware:
             arrival=arrival,
             identity=identity if identity is not None else list(df.columns),
             weight=weight,
-            sharing=self.model,
-            sharing_index=_BUCKET,
-            sharing_counted=self._kind == "native",
+            buckets=Buckets(_BUCKET, self.model, counted=self._kind == "native"),
         )
         if self._kind == "native":
             made: DataFrame = self._function(gated.drop(_BUCKET))

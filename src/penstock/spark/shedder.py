@@ -21,7 +21,7 @@ from penstock.errors import PenstockError
 from penstock.spark.by_arrival import ArrivalLoop
 from penstock.spark.by_batch import BatchFunction, BatchLoop
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.gate import Gate
+from penstock.spark.gate import Buckets, Gate
 from penstock.spark.listener import ReportListener
 from penstock.spark.loop import ControlLoop
 from penstock.spark.recount import recount
@@ -82,7 +82,7 @@ class Shedder:
         weights: Mapping[Any, float] | None = None,
         weight: str | None = None,
         bounded: bool = False,
-        **sharing: Any,
+        buckets: Buckets | None = None,
     ) -> DataFrame:
         """Return the DataFrame with a gate behind it: one native filter that keeps what the controller says.
 
@@ -95,6 +95,8 @@ class Shedder:
         ``bounded`` is for native sinks, where the size of a batch is not known before it runs: of the rows beyond what is
         expected, by their rank in the partition, fewer and fewer are kept, so that no burst makes a batch take much longer than
         it may. It costs about 5 ns a row.
+
+        ``buckets`` is for whoever shares the keep out by a rule of its own, as ``load_aware`` does.
 
         The name must be the same after a restart: it decides which rows are dropped. By default it is ``gate1``, ``gate2``, ...
         """
@@ -112,7 +114,7 @@ class Shedder:
             weights=weights,
             weight=weight,
             bounded=bounded,
-            **sharing,
+            buckets=buckets,
         )
         self._gates[name] = gate
         return gated
