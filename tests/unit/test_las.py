@@ -324,6 +324,15 @@ class TestSimulator:
         error = np.std(totals) / math.sqrt(len(totals))
         assert abs(np.mean(totals) - 50) <= 3 * error
 
+    def test_a_long_queue_is_not_paid_for_long_after(self) -> None:
+        """The limit wound down while costs were doubled (phase F of figure 9), and most of phase G was dropped."""
+        for seed in range(10):
+            stream, _ = phases(seed)
+            warm = Stream(stream.arrivals_s[:2048], stream.keys[:2048], stream.costs_s[:2048])
+            kept = simulate_las(stream, "cost-aware", 64e-3, seed=seed, warm=warm).kept.reshape(7, -1).mean(axis=1)
+            assert kept[4] > 0.99, seed  # E: more than enough time
+            assert kept[6] > 0.9, seed  # G: just enough
+
     def test_phases_are_seven_of_the_same_length(self) -> None:
         stream, names = phases(1, length=1000)
         assert names == tuple("ABCDEFG")

@@ -13,9 +13,10 @@ from penstock.las.shedder import ClockShedder
 
 __all__ = ["CostAware", "DecayingOperator"]
 
-GAIN, POWER, AIM, SYNC_EVERY, DECAY = 0.005, 0.25, 0.77, 16, 0.8
+GAIN, POWER, AIM, SYNC_EVERY, DECAY, REACH = 0.005, 0.25, 0.77, 16, 0.8, 100.0
 """How fast the limit follows the queue, how it bends with it, the share of tau that is aimed at, tuples between two requests for
-the operator's clock, and what the operator keeps of its sketches when it has sent them."""
+the operator's clock, what the operator keeps of its sketches when it has sent them, and how
+far from the mean cost the limit may go."""
 
 
 class CostAware(ClockShedder):
@@ -60,6 +61,8 @@ class CostAware(ClockShedder):
         self._request_s = None
         q_s = self.wait_s(elapsed_s)
         self.theta_s *= math.exp(GAIN * max(-4.0, (self._aim_s - q_s) / self._aim_s))
+        mean_s = self.sketch.mean_s or 0.0
+        self.theta_s = min(max(self.theta_s, mean_s / REACH), mean_s * REACH)  # or a long queue would be paid for long after
         if self.constraint.violated(q_s):
             return True
         cost_s = self.cost_s(key)

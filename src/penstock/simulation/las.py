@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
 from penstock.las.constraint import ABS
-from penstock.las.cost_aware import AIM, DECAY, GAIN, POWER, SYNC_EVERY
+from penstock.las.cost_aware import AIM, DECAY, GAIN, POWER, REACH, SYNC_EVERY
 from penstock.las.countmin import CostSketch
 from penstock.las.operator import Operator
 from penstock.las.shedder import TupleShedder
@@ -295,6 +295,7 @@ def _run(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, PLR0917 - o
             q = guess - now
             if method == 4:
                 theta *= math.exp(GAIN * max(-4.0, (aim_s - q) / aim_s))
+                theta = min(max(theta, mean_known / REACH), mean_known * REACH)
             if constraint == 0:
                 violated = q > tau
             elif constraint == 1:
