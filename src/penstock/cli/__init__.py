@@ -1,4 +1,4 @@
-"""The command line: ``penstock demo``, ``simulate``, ``plan``, ``network``, ``bench``, ``watch``. One file a command."""
+"""The command line, one file a command: ``penstock demo``, ``simulate``, ``plan``, ``network``, ``run``, ``bench`` and others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import NoReturn
 import typer
 
 from penstock.cli.bench import bench
+from penstock.cli.coordinate import coordinate
 from penstock.cli.demo import demo
 from penstock.cli.network import network
 from penstock.cli.plan import plan
+from penstock.cli.run import run
 from penstock.cli.simulate import simulate
+from penstock.cli.stats import stats
 from penstock.cli.watch import watch
 from penstock.errors import PenstockError
 
@@ -28,6 +31,9 @@ app.command()(demo)
 app.command()(simulate)
 app.command()(plan)
 app.command()(network)
+app.command()(run)
+app.command()(coordinate)
+app.command()(stats)
 app.command()(bench)
 app.command()(watch)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 from penstock.errors import PenstockError
 from penstock.network.model import ARROW, Input, Kind, Network, Node, Operator, Output
@@ -35,6 +36,7 @@ class NetworkBuilder:
         self._operators: dict[str, Operator] = {}
         self._outputs: dict[str, Output] = {}
         self._bandwidths: dict[str, float] = {}
+        self._work: dict[str, Mapping[str, Any]] = {}
 
     def node(self, name: str, capacity: float = 1.0, *, line: int | None = None) -> Self:
         """Add a node with its CPU seconds a second."""
@@ -42,9 +44,18 @@ class NetworkBuilder:
         self._nodes[name] = Node(name, capacity, line)
         return self
 
-    def input(self, name: str, max_rate: float = math.inf, *, floor: float = 0.0, line: int | None = None) -> Self:
-        """Add a stream from outside."""
+    def input(
+        self,
+        name: str,
+        max_rate: float = math.inf,
+        *,
+        floor: float = 0.0,
+        line: int | None = None,
+        does: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Add a stream from outside; ``does`` says how it is read."""
         _check_new("input", name, self._inputs, line)
+        self._note_work(name, does)
         self._inputs[name] = Input(name, max_rate, floor, line)
         return self
 
@@ -59,9 +70,11 @@ class NetworkBuilder:
         windows: tuple[float, float] | None = None,
         timed: bool = False,
         line: int | None = None,
+        does: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Add an operator of one source, or a union or a join of several."""
+        """Add an operator of one source, or a union or a join of several; ``does`` says what it does to its rows."""
         _check_new("operator", name, self._operators, line)
+        self._note_work(name, does)
         self._operators[name] = Operator(name, node, sources, cost, selectivity, kind, windows, timed, line)
         return self
 
@@ -75,9 +88,19 @@ class NetworkBuilder:
         """Add a join with windows in tuples."""
         return self.operator(name, node, left, right, cost=cost, selectivity=selectivity, kind="join", windows=windows)
 
-    def output(self, name: str, source: str, weight: float = 1.0, *, floor: float = 0.0, line: int | None = None) -> Self:
-        """Add an output and what a tuple of it is worth."""
+    def output(
+        self,
+        name: str,
+        source: str,
+        weight: float = 1.0,
+        *,
+        floor: float = 0.0,
+        line: int | None = None,
+        does: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Add an output and what a tuple of it is worth; ``does`` says where it is written."""
         _check_new("output", name, self._outputs, line)
+        self._note_work(name, does)
         self._outputs[name] = Output(name, source, weight, floor, line)
         return self
 
@@ -86,12 +109,16 @@ class NetworkBuilder:
         self._bandwidths[f"{source}{ARROW}{target}"] = bandwidth
         return self
 
+    def _note_work(self, name: str, does: Mapping[str, Any] | None) -> None:
+        if does:
+            self._work[name] = dict(does)
+
     def build(self) -> Network:
         """Check the whole and return it."""
         for name, members in (("inputs", self._inputs), ("operators", self._operators), ("outputs", self._outputs)):
             if not members:
                 raise PenstockError(f"the network has no {name}")
-        parts = (self._nodes, self._inputs, self._operators, self._outputs, self._bandwidths)
+        parts = (self._nodes, self._inputs, self._operators, self._outputs, self._bandwidths, self._work)
         return Network(*(dict(part) for part in parts))  # type: ignore[arg-type]  # the builder may go on
 
 

@@ -10,7 +10,9 @@
     outputs:   {q1: {from: j, weight: 1}}
     links:     {a1->j: {bandwidth: 500}}
 
-Windows such as ``[10s, 5s]`` are in seconds.
+Windows such as ``[10s, 5s]`` are in seconds. What the parts read, do and write when the network is run on Spark stands beside
+their numbers: ``format`` and ``options`` of an input or an output; ``where``, ``select``, ``group`` and ``agg``, ``on`` and
+``how``, ``busy``, or a ``function`` of an operator.
 """
 
 from __future__ import annotations
@@ -35,6 +37,14 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "operator": ("node", "from", "cost", "selectivity", "kind", "windows"),
     "output": ("from", "weight", "floor"),
     "link": ("bandwidth",),
+}
+# What a part reads, does or writes when the network is run; plans don't need it.
+_WORK: Mapping[str, tuple[str, ...]] = {
+    "node": (),
+    "input": ("format", "options", "schema", "arrival", "watermark"),
+    "operator": ("where", "select", "group", "agg", "on", "how", "busy", "function"),
+    "output": ("format", "options", "path"),
+    "link": (),
 }
 # The base loader leaves values as text: what a field means is known here, and guessing types takes as long as all the rest.
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
@@ -86,13 +96,13 @@ def parse_network(text: str) -> Network:
     for name, values in _members(sections, "inputs"):
         fields = _Fields("input", name, values)
         options = {key: fields.number(key) for key in ("max_rate", "floor") if fields.has(key)}
-        builder.input(name, **options, line=fields.line)
+        builder.input(name, **options, line=fields.line, does=fields.work())
     for name, values in _members(sections, "operators"):
         _operator(builder, name, values)
     for name, values in _members(sections, "outputs"):
         fields = _Fields("output", name, values)
         options = {key: fields.number(key) for key in ("weight", "floor") if fields.has(key)}
-        builder.output(name, fields.text("from"), **options, line=fields.line)
+        builder.output(name, fields.text("from"), **options, line=fields.line, does=fields.work())
     for name, values in _members(sections, "links"):
         fields = _Fields("link", name, values)
         source, arrow, target = name.partition("->")
@@ -115,6 +125,7 @@ def _operator(builder: NetworkBuilder, name: str, values: yaml.MappingNode) -> N
         windows=windows,
         timed=timed,
         line=fields.line,
+        does=fields.work(),
     )
 
 
@@ -164,19 +175,34 @@ class _Fields:
 
     def __init__(self, kind: str, name: str, values: yaml.MappingNode) -> None:
         self._what = f"{kind} {name!r}"
+        self._kind = kind
         self.line = _line(values)
         self._values: dict[str, yaml.Node] = {}
         for key, value in values.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise self._wrong(key, "the name of a field must be text")
-            if key.value not in _FIELDS[kind]:
-                raise self._wrong(key, f"has no field {key.value!r}: there are {', '.join(_FIELDS[kind])}")
+            known = (*_FIELDS[kind], *_WORK[kind])
+            if key.value not in known:
+                raise self._wrong(key, f"has no field {key.value!r}: there are {', '.join(known)}")
             if key.value in self._values:
                 raise self._wrong(key, f"has {key.value!r} twice")
             self._values[key.value] = value
 
     def has(self, key: str) -> bool:
         return key in self._values
+
+    def work(self) -> dict[str, Any]:
+        """What the part reads, does or writes: text, lists of text, mappings of text."""
+        return {key: self._plain(key, self._values[key]) for key in _WORK[self._kind] if key in self._values}
+
+    def _plain(self, key: str, node: yaml.Node) -> str | tuple[str, ...] | dict[str, str]:
+        if isinstance(node, yaml.SequenceNode):
+            return tuple(self._each(key, node, lambda item: str(item.value)))
+        if isinstance(node, yaml.MappingNode):
+            if not all(isinstance(part, yaml.ScalarNode) for pair in node.value for part in pair):
+                raise self._wrong(node, f"{key} must be names with single values")
+            return {str(name.value): str(value.value) for name, value in node.value}
+        return self.text(key)
 
     def number(self, key: str, default: float | None = None) -> float:
         node = self._get(key, default is None)

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -149,6 +149,8 @@ class Network:
     operators: Mapping[str, Operator]
     outputs: Mapping[str, Output]
     bandwidths: Mapping[str, float] = field(default_factory=dict)
+    work: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By input, operator or output: what it reads, does or writes, for whoever runs the network. Plans don't need it."""
     order: tuple[str, ...] = field(init=False)
     consumers: Mapping[str, tuple[str, ...]] = field(init=False, repr=False)
     """By input or operator: the operators and outputs that it feeds."""

@@ -18,7 +18,7 @@ from penstock.spark.monitor import PlanCounter, Progress
 from penstock.spark.offsets import rows_between
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["BatchLoop"]
 
@@ -102,7 +102,7 @@ class BatchLoop(ControlLoop):
         """On the first batch, find the running query: ``start`` has not returned it yet."""
         if self._stream is not None:
             return
-        spark = self.gates[0].spark  # the batch's own session is a copy that knows no queries
+        spark = self._session  # the batch's own session is a copy that knows no queries
         query_id = str(df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
         for query in spark.streams.active:
             if query.id == query_id:
@@ -116,6 +116,10 @@ class BatchLoop(ControlLoop):
             self.open_journal(f"{self._stream.resolvedCheckpointRoot()}/penstock", query_id, fresh=True)
         else:
             self.journal.claim(query_id)
+
+    @property
+    def _session(self) -> SparkSession:
+        return self.gates[0].spark
 
     def _set_table(self, batch_id: int) -> None:
         """Put the table of the batch in force: the journaled one on a replay, else what the controller says."""

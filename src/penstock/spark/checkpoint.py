@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyarrow import fs
 
 from penstock.errors import PenstockError
+from penstock.spark.offsets import rows_between
 from penstock.spark.places import resolve
 
 __all__ = ["Checkpoint"]
@@ -39,6 +41,41 @@ class Checkpoint:
             raise PenstockError(f"the checkpoint {self.path} has no offsets of batch {batch_id}")
         lines = content.splitlines()[2:]  # after the version and the batch's metadata
         return [None if line == "-" else line for line in lines]
+
+    def entry_rows(
+        self, batch_id: int, sources: Sequence[str], rows_of_file: Callable[[str], int | None]
+    ) -> dict[str, int] | None:
+        """Return the rows of a batch by source, where its offsets count rows or its files' names do; ``None`` if one doesn't."""
+        end = self.offsets(batch_id)
+        start = self.offsets(batch_id - 1) if batch_id > 0 else [None] * len(end)
+        found: dict[str, int] = {}
+        for place, (name, before, after) in enumerate(zip(sources, start, end, strict=True)):
+            rows = rows_between(before, after)
+            if rows is None:
+                rows = self._file_rows(place, before, after, rows_of_file)
+            if rows is None:
+                return None
+            found[name] = rows
+        return found
+
+    def _file_rows(
+        self, source: int, before: str | None, after: str | None, rows_of_file: Callable[[str], int | None]
+    ) -> int | None:
+        """Add up the files that Spark's file source took from one offset to the next: it logs them before the batch runs."""
+        if after is None:
+            return 0
+        first = -1 if before is None else int(json.loads(before)["logOffset"])
+        total = 0
+        for number in range(first + 1, int(json.loads(after)["logOffset"]) + 1):
+            content = self._read(f"sources/{source}/{number}") or self._read(f"sources/{source}/{number}.compact")
+            for line in (content or "").splitlines()[1:]:
+                entry = json.loads(line)
+                if int(entry["batchId"]) == number:
+                    rows = rows_of_file(str(entry["path"]))
+                    if rows is None:
+                        return None
+                    total += rows
+        return total
 
     def _numbers(self, folder: str) -> list[int]:
         selector = fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True)

@@ -22,11 +22,17 @@ from penstock.spark.cell import SCALE, RowMeter, TableCell, seeded_hash, tagged
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Buckets", "Gate", "GateMeters", "MeterReading", "Sharing"]
+__all__ = ["Buckets", "Gate", "GateMeters", "MeterReading", "Sharing", "new_tag"]
 
 # Two tags a gate, one for its count of rows offered and one for the drop itself. Unique in the driver, so that gates of
 # several shedders in one query are told apart; far from small numbers that a user's own filter might hold.
 _TAGS = itertools.count(1_000_000_001, 2)
+
+
+def new_tag() -> int:
+    """A number for something else that is counted in a plan."""
+    return next(_TAGS)
+
 
 _NO_SLOT = 1 << 60  # above every slot of a timestamp, below what a table set by batch calls its oldest
 _TICK_SHIFT = 10  # arrival times are summed in units of 2^10 microseconds: a shift instead of a division
@@ -210,6 +216,10 @@ class Gate:
             offered_by_class=np.zeros(count),
         )
         return gate, gate._apply(df, buckets.column if buckets else classes, weight)
+
+    def apply(self, df: DataFrame) -> DataFrame:
+        """Put the same gate on another DataFrame with the same columns, such as the next micro-batch."""
+        return self._apply(df, None, None)
 
     def _apply(self, df: DataFrame, classes: str | Column | None, weight: str | None) -> DataFrame:
         index = self._class_index(classes)

@@ -1,0 +1,83 @@
+"""``penstock coordinate``: the coordinator of a network."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from penstock.errors import PenstockError
+
+__all__ = ["coordinate"]
+
+_POLL_S = 0.02
+METHODS = ("exact", "solver", "solver-w", "fit")
+
+
+def coordinate(
+    path: Path = typer.Argument(..., metavar="NETWORK.yaml", help="The network, as YAML."),
+    directory: Path = typer.Option(Path("penstock-run"), "--dir", help="The directory in which the network runs."),
+    method: str = typer.Option("exact", "--method", help=f"How to plan: {', '.join(METHODS)}."),
+    epsilon: float = typer.Option(0.05, "--epsilon", help="Relative error of solver, solver-w and fit."),
+    seconds: str | None = typer.Option(None, "--for", help="Stop by itself after this long."),
+) -> None:
+    """Coordinate the nodes of a network: collect what they measure, plan, and say which plan is in force."""
+    from penstock.coordination import COORDINATOR, Coordinator, DirectoryPost  # noqa: PLC0415 - commands load what they need
+    from penstock.duration import parse_duration  # noqa: PLC0415
+    from penstock.network import load_network  # noqa: PLC0415
+    from penstock.planning import Exponential  # noqa: PLC0415
+    from penstock.spark.node import Workplace  # noqa: PLC0415
+
+    network = load_network(path)
+    if method not in METHODS:
+        raise PenstockError(f"--method must be one of {', '.join(METHODS)}, got {method!r}")
+    workplace = Workplace(directory)
+    mark = workplace.claim(network)
+    place = workplace.root / "coordinator"
+    lock = _locked(place)
+    options: dict[str, Any] = {} if method == "exact" else {"epsilon": epsilon}
+    if method == "solver-w":
+        limits = [stream.max_rate for stream in network.inputs.values()]
+        options["workload"] = Exponential([limit / 4.0 for limit in limits], limits)
+    nodes = tuple(dict.fromkeys(operator.node for operator in network.operators.values()))
+    post = DirectoryPost(workplace.messages, COORDINATOR, nodes, mark)
+    coordinator = Coordinator(network, post, method, state=place / "state.json", **options)
+    stopping: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda got, _: stopping.append(got))
+    end = None if seconds is None else time.monotonic() + parse_duration(seconds, "--for")
+    parent, shown = os.getppid(), 0.0
+    typer.echo("coordinator runs", err=True)
+    while not stopping and (end is None or time.monotonic() < end) and os.getppid() == parent:
+        announced = coordinator.step()
+        if announced or time.monotonic() - shown > 1.0:
+            _show(place / "status.json", coordinator.status())
+            shown = time.monotonic()
+        time.sleep(_POLL_S)
+    os.close(lock)
+
+
+def _locked(place: Path) -> int:
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise PenstockError(f"the directory {place} can't be written: {error.strerror}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise PenstockError(f"a coordinator runs already in {place.parent}: a network has one") from error
+    return handle
+
+
+def _show(path: Path, status: dict[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(json.dumps(status))
+    temporary.replace(path)

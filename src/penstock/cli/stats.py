@@ -1,0 +1,93 @@
+"""``penstock stats``: what a running network has measured of itself."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from penstock.errors import PenstockError
+
+__all__ = ["stats"]
+
+
+def stats(
+    directory: Path = typer.Argument(..., metavar="DIR", help="The directory in which a network runs, or ran."),
+    as_json: bool = typer.Option(False, "--json", help="Print everything as JSON and nothing else."),
+) -> None:
+    """Show what a network has measured: costs and selectivities with their errors, rates, gates, outputs, messages."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(directory.glob("nodes/*/status.json")):
+        try:
+            found[path.parent.name] = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue
+    if not found:
+        raise PenstockError(f"{directory}: no node has reported there; give the --dir of a network that runs or ran")
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    console = Console(highlight=False)
+    for node, status in found.items():
+        _show(console, node, status)
+
+
+def _show(console: Console, node: str, status: dict[str, Any]) -> None:
+    facts = status["facts"]
+    age = max(0.0, time.time() - status["at_s"])
+    console.print(
+        Text(f"node {node}: capacity {facts['capacity']:.2f} for operators, {status['why'] or 'all let in'}, {age:.0f} s ago")
+    )
+    operators = Table("operator", "cost, ms a tuple", "declared", "selectivity", "declared")
+    for name, (cost, cost_error, ratio, ratio_error) in facts["operators"].items():
+        declared_cost, declared_ratio = status["declared"][name]
+        operators.add_row(
+            Text(name),
+            f"{cost * 1e3:.4g} ± {cost_error * 1e3:.2g}",
+            f"{declared_cost * 1e3:.4g}",
+            f"{ratio:.3g} ± {ratio_error:.2g}",
+            f"{declared_ratio:.3g}",
+        )
+    console.print(operators)
+    groups = Table("query", "operators", "ms a tuple, together", "ms a batch beside", "batches", "every, s")
+    for name, group in status["groups"].items():
+        groups.add_row(
+            Text(name),
+            Text(", ".join(group["operators"])),
+            f"{group['cost'] * 1e3:.4g} ± {group['cost_error'] * 1e3:.2g}",
+            f"{group['overhead_s'] * 1e3:.0f} ± {group['overhead_error'] * 1e3:.0f}",
+            str(group["batches"]),
+            f"{status['cycles_s'].get(name, float('nan')):.2f}",
+        )
+    console.print(groups)
+    gates = Table("gate", "wants in, a second", "may, a second", "offered", "kept", "shed")
+    for name, (offered, kept) in sorted(status["gates"].items()):
+        rate, limit = facts["rates"].get(name), status["limits"].get(name)
+        gates.add_row(
+            Text(name),
+            "" if rate is None else f"{rate:.4g}",
+            "" if limit is None else f"{limit:.4g}",
+            f"{offered:,}",
+            f"{kept:,}",
+            f"{1 - kept / offered:.1%}" if offered else "",
+        )
+    console.print(gates)
+    for name, total in status["outputs"].items():
+        late = f", {total['delay_sum_s'] / total['delay_rows']:.2f} s late on average" if total["delay_rows"] else ""
+        console.print(Text(f"output {name}: {total['rows']:,} rows{late}"))
+    for peer, seconds in status["silent_s"].items():
+        console.print(Text(f"{peer} has not been heard of for {seconds:.0f} s: the last plan stays in force"))
+    ignored = {reason: count for reason, count in status["ignored"].items() if count}
+    if ignored or status["wrong"]:
+        parts = [f"{count} {reason}" for reason, count in ignored.items()] + (
+            [f"{status['wrong']} wrong"] if status["wrong"] else []
+        )
+        console.print(Text(f"messages ignored: {', '.join(parts)}"))
+    for note in status["notes"]:
+        console.print(Text(f"note: {note}"))

@@ -1,0 +1,285 @@
+"""The agent of a node: what it measures, what it lets in, and what it says. It knows nothing of the engine it serves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from penstock.coordination.facts import Facts, OperatorFacts, entries_of
+from penstock.coordination.manager import Limits, Manager
+from penstock.coordination.post import Post
+from penstock.errors import PenstockError
+from penstock.estimate.statistics import CostModel, Ratio
+from penstock.network.model import Network
+
+__all__ = ["Agent", "Demand"]
+
+_LEAST_CAPACITY = 0.3
+_ALIVE_S = 2.0
+_SILENT_PACES = 10.0
+
+
+class Demand:
+    """How many tuples a second want in at an entry, and how many of a batch may.
+
+    An input from outside is a steady stream: a batch of it holds what came since the batch before. An arc from another node
+    brings whole batches, at times two and then none, so its rate is taken over several. What may pass is saved up while nothing
+    comes, for a quarter of a pace at an input and for a whole one at an arc: then a late batch is not punished, and no burst
+    makes a batch much longer than it should be.
+    """
+
+    def __init__(self, pace_s: float, *, steady: bool) -> None:
+        self._pace_s = pace_s
+        self._steady = steady
+        self._window_s = pace_s * (1.0 if steady else 4.0)
+        self._burst_s = pace_s * (1.25 if steady else 2.0)
+        self._seen: deque[tuple[float, int]] = deque()
+        self._first_s: float | None = None
+        self._last_s: float | None = None
+        self._saved: float | None = None
+        self.rate = 0.0
+        """Tuples a second."""
+
+    def arrive(self, rows: int, now_s: float) -> float:
+        """Take in a batch; the seconds since the one before, within bounds."""
+        since = self._burst_s if self._last_s is None else now_s - self._last_s
+        self._first_s = now_s if self._first_s is None else self._first_s
+        self._last_s = now_s
+        elapsed = min(max(since, self._pace_s), self._burst_s)
+        if self._steady:
+            self.rate = rows / elapsed
+        else:
+            self._seen.append((now_s, rows))
+            self._forget(now_s)
+            known_s = max(now_s - self._first_s, self._pace_s)
+            self.rate = sum(count for _, count in self._seen) / min(self._window_s, known_s + self._pace_s)
+        return elapsed
+
+    def _forget(self, now_s: float) -> None:
+        while self._seen and self._seen[0][0] <= now_s - self._window_s:
+            self._seen.popleft()
+
+    def idle(self, now_s: float) -> None:
+        """Take in that nothing has come for a while."""
+        if self._last_s is not None and now_s - self._last_s > 3.0 * self._pace_s:
+            self.rate = 0.0
+            self._seen.clear()
+
+    def keep(self, rows: int, flow: float | None, elapsed: float) -> float:
+        """The share of a batch that may pass, at so many tuples a second; all of it without a limit."""
+        if flow is None:
+            self._saved = None
+            return 1.0
+        saved = flow * self._pace_s if self._saved is None else self._saved
+        saved = min(saved + flow * elapsed, flow * self._burst_s) if self._saved is not None else flow * elapsed
+        keep = min(1.0, saved / rows) if rows > 0 else 1.0
+        self._saved = max(0.0, saved - keep * rows)
+        return keep
+
+
+class Agent:
+    """Serves one node. Queries call it from their own threads, so whatever it does is done one at a time.
+
+    - ``arriving`` when a batch is about to run: its gates' keeps.
+    - ``measured`` when it has run: rows into and out of its operators, and the seconds they took.
+    - ``pump`` now and then: messages.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        node: str,
+        manager: Manager,
+        post: Post | None,
+        pace_s: float,
+        *,
+        queries: Mapping[str, Sequence[str]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.network, self.node, self.manager, self.pace_s = network, node, manager, pace_s
+        self._post, self._clock = post, clock
+        self._lock = threading.RLock()
+        operators = network.operators
+        self._models = {query: CostModel({name: operators[name].cost for name in names}) for query, names in queries.items()}
+        self._ratios = {name: Ratio(operators[name].selectivity) for names in queries.values() for name in names}
+        self._demands = {
+            entry: Demand(pace_s, steady=entry.partition("->")[0] in network.inputs) for entry in entries_of(network, node)
+        }
+        self._cycles: dict[str, float] = {}
+        self._started: dict[str, float] = {}
+        self._limits = Limits()
+        self._said_s = clock()
+        self._began_s = clock()
+        self.wrong = 0
+        """Messages that made no sense."""
+        self.notes: list[str] = []
+
+    # -- what it lets in -----------------------------------------------------------------------------------------------
+
+    def arriving(self, query: str, rows: Mapping[str, int], now_s: float | None = None) -> dict[str, float]:
+        """Return the keep of each gate, by name, for a batch that holds these rows at its entries."""
+        now = self._clock() if now_s is None else now_s
+        with self._lock:
+            self.pump(now)
+            if query in self._started:
+                cycle = now - self._started[query]
+                self._cycles[query] = 0.7 * self._cycles.get(query, cycle) + 0.3 * cycle
+            self._started[query] = now
+            elapsed = {entry: self._demands[entry].arrive(count, now) for entry, count in rows.items()}
+            for entry, demand in self._demands.items():
+                if entry not in rows:
+                    demand.idle(now)
+            demand_rates = {entry: demand.rate for entry, demand in self._demands.items()}
+            self._limits = self.manager.decide(demand_rates)
+            keep = dict(self._limits.keep)
+            for entry, count in rows.items():
+                allowed = self._demands[entry].keep(count, self._limits.flows.get(entry), elapsed[entry])
+                keep[entry] = allowed * self._limits.keep.get(entry, 1.0)
+            self.manager.learn(self.facts())
+            self._speak(now)
+            return keep
+
+    # -- what it measures ----------------------------------------------------------------------------------------------
+
+    def measured(self, query: str, into: Mapping[str, int], out: Mapping[str, int], busy_s: float | None) -> None:
+        """Take in one batch."""
+        with self._lock:
+            if busy_s is not None:
+                self._models[query].update(into, busy_s)
+            for name, rows in into.items():
+                operator = self.network.operators[name]
+                if operator.windows is None:
+                    self._ratios[name].update(rows, out[name])
+                else:  # of all pairs: a tuple meets the window of the other side, here taken as the mean of both
+                    self._ratios[name].update(rows * sum(operator.windows) / 2.0, out[name])
+
+    def facts(self) -> Facts:
+        """What is known of the node now."""
+        node = self.network.nodes[self.node]
+        overhead = sum(
+            model.overhead_s.value / max(self.pace_s, self._cycles.get(query, self.pace_s))
+            for query, model in self._models.items()
+        )
+        operators = {}
+        for model in self._models.values():
+            for name in model.operators:
+                cost, ratio = model.cost(name), self._ratios[name].estimate
+                operators[name] = OperatorFacts(cost.value, cost.error, ratio.value, ratio.error)
+        capacity = max(_LEAST_CAPACITY * node.capacity, node.capacity - overhead)
+        rates = {entry: demand.rate for entry, demand in self._demands.items()}
+        return Facts(self.node, capacity, operators, rates)
+
+    # -- what it says --------------------------------------------------------------------------------------------------
+
+    def pump(self, now_s: float | None = None) -> None:
+        """Take in what has come and say what there is to say."""
+        now = self._clock() if now_s is None else now_s
+        with self._lock:
+            if self._post is None:
+                return
+            for message in self._post.receive():
+                try:
+                    self.manager.hear(message)
+                except PenstockError as error:
+                    self.wrong += 1
+                    self._note(f"from {message.sender}: {error}")
+            self._speak(now)
+
+    def _speak(self, now: float) -> None:
+        if self._post is None:
+            return
+        try:
+            said = self.manager.say()
+            for to, kind, body in said:
+                if not self._post.send(to, kind, body):
+                    self.manager.unheard(to, kind)
+            if not said and now - self._said_s > _ALIVE_S:
+                for peer in self.manager.peers:
+                    self._post.send(peer, "alive", {})
+                said = [("", "alive", {})]
+            if said:
+                self._said_s = now
+        except OSError as error:
+            self._note(f"a message could not be sent: {error.strerror}")
+
+    def _note(self, message: str) -> None:
+        if message not in self.notes:
+            self.notes = [*self.notes, message][-20:]
+
+    def silent(self, now_s: float) -> dict[str, float]:
+        """Peers that have not been heard of for long, with the seconds since."""
+        heard = self.manager.status().get("heard_s") or {}
+        last = {peer: heard.get(peer) if isinstance(heard, Mapping) else heard for peer in self.manager.peers}
+        since = {peer: now_s - (at if at is not None else self._began_s) for peer, at in last.items()}
+        return {peer: seconds for peer, seconds in since.items() if seconds > _SILENT_PACES * self.pace_s}
+
+    # -- what it shows and keeps ---------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Return what a person may want to see, as plain JSON values."""
+        with self._lock:
+            now = self._clock()
+            facts = self.facts()
+            return {
+                "node": self.node,
+                "manager": {"name": self.manager.name, **self.manager.status()},
+                "why": self._limits.why,
+                "limits": dict(self._limits.flows),
+                "facts": facts.to_body(),
+                "declared": {
+                    name: [self.network.operators[name].cost, self.network.operators[name].selectivity]
+                    for name in facts.operators
+                },
+                "groups": {query: self._group(query) for query in self._models},
+                "cycles_s": dict(self._cycles),
+                "silent_s": self.silent(now),
+                "ignored": dict(self._post.ignored) if self._post is not None else {},
+                "wrong": self.wrong,
+                "notes": list(self.notes),
+                "at_s": now,
+            }
+
+    def _group(self, query: str) -> dict[str, Any]:
+        """The operators of a query as one: seconds for each tuple that enters its first, with the overhead of a batch."""
+        model = self._models[query]
+        rows = dict.fromkeys(model.operators, 0.0)
+        rows |= {name: self._share(name) for name in model.operators}
+        cost = model.group(rows)
+        return {
+            "operators": list(model.operators),
+            "cost": cost.value,
+            "cost_error": cost.error,
+            "overhead_s": model.overhead_s.value,
+            "overhead_error": model.overhead_s.error,
+            "batches": model.batches,
+        }
+
+    def _share(self, name: str) -> float:
+        """Tuples that reach an operator for one that comes into its query, with nothing dropped."""
+        share = 1.0
+        operator = self.network.operators[name]
+        while len(operator.sources) == 1 and operator.sources[0] in self._ratios and operator.sources[0] != name:
+            operator = self.network.operators[operator.sources[0]]
+            share *= self._ratios[operator.name].estimate.value
+        return share
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what was learnt as plain JSON values."""
+        with self._lock:
+            return {
+                "models": {query: model.snapshot() for query, model in self._models.items()},
+                "ratios": {name: ratio.snapshot() for name, ratio in self._ratios.items()},
+            }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up what was learnt before a restart."""
+        with self._lock:
+            for query, values in state.get("models", {}).items():
+                if query in self._models:
+                    self._models[query].restore(values)
+            for name, values in state.get("ratios", {}).items():
+                if name in self._ratios:
+                    self._ratios[name].restore(values)

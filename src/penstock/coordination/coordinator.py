@@ -1,0 +1,248 @@
+"""The coordinator: all four phases of paper 000, section 4, for planners that see the whole network."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.coordination.facts import Facts, arc_flows, entries_of, unbounded, with_facts
+from penstock.coordination.post import Message, Post
+from penstock.errors import PenstockError
+from penstock.network.model import Network, arc_name
+from penstock.planning import PLANNERS, Plan, Planner, planner_named
+
+__all__ = ["Coordinator"]
+
+log = logging.getLogger("penstock")
+
+_BOUNDED = ("solver", "solver-w", "fit", "early-fit")
+_TOLERANCE = {"exact": 0.02, "greedy": 0.02}
+_SAY_AGAIN_S = 1.0
+_DIGITS = 3
+
+
+class Coordinator:
+    """Collects what the nodes measure, plans, uploads numbered plans and announces which one is in force.
+
+    1. *Advance planning*: a planner for the network as measured; made anew when a cost, a selectivity or a capacity has changed
+       by more than the planner cares (2% for ``exact``, which plans at the moment; 5% for those that plan in advance).
+    2. *Load monitoring*: rates at the inputs, as the nodes report them.
+    3. *Plan selection*: ``plan(rates)``.
+    4. *Plan implementation*: a plan is uploaded to each node the first time it is chosen; then its number is enough.
+
+    ``step`` does what there is to do and returns at once. With ``state`` a restarted coordinator takes up where it was.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        post: Post,
+        method: str = "exact",
+        *,
+        state: Path | None = None,
+        clock: Callable[[], float] = time.time,
+        **options: Any,
+    ) -> None:
+        if method not in PLANNERS:
+            raise PenstockError(f"there is no planner {method!r}; there are {', '.join(PLANNERS)}")
+        self.network = network
+        self.method = method
+        self._post, self._clock, self._state, self._options = post, clock, state, options
+        self._tolerance = _TOLERANCE.get(method, 0.05)
+        self._nodes = tuple(node for node in network.nodes if any(o.node == node for o in network.operators.values()))
+        self._entries = {node: entries_of(network, node) for node in self._nodes}
+        self.facts: dict[str, Facts] = {}
+        self._planned_with: dict[str, Facts] = {}
+        self._planner: Planner = self._made({})
+        self._numbers: dict[str, int] = {}
+        self._plans: dict[int, Plan] = {}
+        self._bodies: dict[int, dict[str, Any]] = {}
+        self._uploaded: dict[str, set[int]] = {node: set() for node in self._nodes}
+        self.number: int | None = None
+        """The plan in force; 0 for none, because nothing is overloaded."""
+        self.plans_made = 0
+        self._said_s = 0.0
+        self.wrong: Counter[str] = Counter()
+        """Messages that made no sense, by sender."""
+        self._take_up()
+
+    def _made(self, facts: Mapping[str, Facts]) -> Planner:
+        """A planner for the network as measured."""
+        network = with_facts(self.network, facts)
+        return planner_named(self.method, network if self.method in _BOUNDED else unbounded(network), **self._options)
+
+    def step(self) -> bool:
+        """Take in what has come and act on it; whether something was announced."""
+        fresh = False
+        for message in self._post.receive():
+            try:
+                fresh = self._hear(message) or fresh
+            except PenstockError as error:
+                self.wrong[message.sender] += 1
+                log.warning("from %s: %s", message.sender, error)
+        announced = self._plan() if fresh else False
+        if not announced and self._clock() - self._said_s > _SAY_AGAIN_S and self.number is not None:
+            self._announce(self._nodes, {})
+        return announced
+
+    def _hear(self, message: Message) -> bool:
+        if message.kind == "facts":
+            facts = Facts.from_body(message.body)
+            if facts.node != message.sender:
+                raise PenstockError(f"facts of node {facts.node!r}, which is another")
+            self.facts[facts.node] = facts
+            return True
+        if message.kind == "hello":  # a node that has just started knows no plan
+            self._uploaded[message.sender].clear()
+            if self.number is not None:
+                self._announce((message.sender,), {})
+            return False
+        if message.kind == "want":
+            self._uploaded[message.sender].discard(int(message.body.get("number", 0)))
+            self._announce((message.sender,), {})
+            return False
+        if message.kind != "alive":
+            raise PenstockError(f"a message of kind {message.kind!r}, which a coordinator doesn't know")
+        return False
+
+    def _plan(self) -> bool:
+        rates = self._rates()
+        if rates is None:
+            return False
+        if self._outdated():
+            self._planned_with = dict(self.facts)
+            self._planner = self._made(self.facts)
+        plan = self._planner.plan(rates)
+        self.plans_made += 1
+        number = self._number(plan)
+        if number == self.number:
+            return False
+        self.number = number
+        self._announce(self._nodes, {name: plan.keep[name] for name in self.network.inputs})
+        self._save()
+        return True
+
+    def _rates(self) -> dict[str, float] | None:
+        """What comes in at each input; ``None`` before every node behind an input has spoken. Of several copies, the greatest."""
+        found: dict[str, float] = {}
+        for name in self.network.inputs:
+            seen = [
+                facts.rates[entry]
+                for facts in self.facts.values()
+                for entry in (name, *self._copies(name))
+                if entry in facts.rates
+            ]
+            if not seen:
+                return None
+            found[name] = max(seen)
+        return found
+
+    def _copies(self, name: str) -> list[str]:
+        return [arc_name(name, consumer) for consumer in self.network.consumers[name]]
+
+    def _outdated(self) -> bool:
+        for node, facts in self.facts.items():
+            before = self._planned_with.get(node)
+            if before is None or _differ(before.capacity, facts.capacity, self._tolerance):
+                return True
+            for name, now in facts.operators.items():
+                then = before.operators.get(name)
+                if then is None or _differ(then.cost, now.cost, self._tolerance):
+                    return True
+                if _differ(then.selectivity, now.selectivity, self._tolerance):
+                    return True
+        return False
+
+    def _number(self, plan: Plan) -> int:
+        """The number of a plan: that of an earlier one that lets the same flow, to a few digits."""
+        if not plan.overloaded:
+            return 0
+        flows = arc_flows(self._planner.network, plan.rates, plan.keep)
+        body = {
+            node: {
+                "flows": {entry: _rounded(flows[entry]) for entry in entries},
+                "keep": {
+                    location.name: _rounded(plan.keep[location.name])
+                    for location in self._planner.flows.locations
+                    if location.node == node and location.name not in entries and location.target is not None
+                },
+            }
+            for node, entries in self._entries.items()
+        }
+        key = json.dumps(body, sort_keys=True)
+        if key not in self._numbers:
+            self._numbers[key] = max(self._numbers.values(), default=0) + 1
+        number = self._numbers[key]
+        self._plans[number] = plan
+        self._bodies[number] = body
+        return number
+
+    def _announce(self, nodes: tuple[str, ...], scaling: Mapping[str, float]) -> None:
+        number = self.number or 0
+        for node in nodes:
+            if number and number not in self._uploaded[node] and number in self._bodies:
+                self._post.send(node, "plan", {"number": number, **self._bodies[number][node]})
+                self._uploaded[node].add(number)
+            self._post.send(node, "announce", {"number": number, "scaling": dict(scaling)})
+        self._said_s = self._clock()
+
+    def _save(self) -> None:
+        if self._state is None:
+            return
+        content = {
+            "number": self.number,
+            "next": max(self._numbers.values(), default=0),
+            "body": self._bodies.get(self.number or 0),
+            "facts": [facts.to_body() for facts in self.facts.values()],
+        }
+        temporary = self._state.with_suffix(".tmp")
+        try:
+            temporary.write_text(json.dumps(content))
+            temporary.replace(self._state)
+        except OSError as error:
+            log.warning("the coordinator's state could not be written to %s: %s", self._state, error.strerror)
+
+    def _take_up(self) -> None:
+        """Go on with the numbers and the plan of before; a state that can't be read is as none."""
+        if self._state is None or not self._state.exists():
+            return
+        try:
+            content = json.loads(self._state.read_text())
+            facts = [Facts.from_body(body) for body in content["facts"]]
+            number, body, last = content["number"], content["body"], int(content["next"])
+        except (OSError, ValueError, KeyError, TypeError, PenstockError) as error:
+            log.warning("the coordinator's state in %s is of no use and is ignored: %s", self._state, error)
+            return
+        self.facts = {own.node: own for own in facts if own.node in self._nodes}
+        self.number = number
+        if body is not None:
+            self._bodies[number] = body
+            self._numbers[json.dumps(body, sort_keys=True)] = number
+        self._numbers.setdefault("", last)
+
+    def status(self) -> dict[str, Any]:
+        """Return what a person may want to see, as plain JSON values."""
+        plan = self._plans.get(self.number or 0)
+        return {
+            "method": self.method,
+            "plan": self.number,
+            "plans_made": self.plans_made,
+            "heard": sorted(self.facts),
+            "ignored": dict(self._post.ignored),
+            "score": plan.score if plan is not None else None,
+            "keep": dict(plan.keep) if plan is not None else {},
+        }
+
+
+def _differ(before: float, now: float, tolerance: float) -> bool:
+    return abs(before - now) > tolerance * max(abs(before), abs(now))
+
+
+def _rounded(value: float) -> float:
+    """To a few digits: plans that differ by less are the same plan."""
+    return float(f"{value:.{_DIGITS}g}")

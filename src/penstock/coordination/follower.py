@@ -1,0 +1,101 @@
+"""A node under a coordinator: it reports, and does what the coordinator's plan says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from penstock.coordination.facts import Facts, entries_of
+from penstock.coordination.local import Local
+from penstock.coordination.manager import Limits, Manager
+from penstock.coordination.post import Message
+from penstock.errors import PenstockError
+from penstock.network.model import Network
+
+__all__ = ["COORDINATOR", "Follower"]
+
+COORDINATOR = "coordinator"
+_BOOK = 256
+
+
+class Follower(Manager):
+    """Plan implementation of paper 000, section 7: numbered plans are uploaded, and a number says which is in force.
+
+    A plan says what flows into the node at the rates it was made for. At the node's inputs the scaling follows from that and
+    from what really comes. At arcs from other nodes it is a safeguard, with ``slack``: what upstream lets through is right
+    already, but comes in bursts. Until it hears of a plan the node sheds for itself.
+    """
+
+    name: ClassVar[str] = "coordinator"
+
+    def __init__(self, network: Network, node: str, slack: float = 1.3, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(network, node)
+        self._local = Local(network, node)
+        self._own = frozenset(name for name in entries_of(network, node) if name.partition("->")[0] in network.inputs)
+        self._slack, self._clock = slack, clock
+        self._book: dict[int, Limits] = {}
+        self._number: int | None = None
+        self._facts: Facts | None = None
+        self._wanted: int | None = None
+        self._greeted = False
+        self.heard_s: float | None = None
+        """When the coordinator was last heard of."""
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """The coordinator."""
+        return (COORDINATOR,)
+
+    def learn(self, facts: Facts) -> None:
+        """Report it, and keep it for the time without a plan."""
+        self._facts = facts
+        self._local.learn(facts)
+
+    def decide(self, demand: Mapping[str, float]) -> Limits:
+        """Return what the plan in force lets in."""
+        if self._number == 0:
+            return Limits(why="not overloaded")
+        plan = self._book.get(self._number) if self._number is not None else None
+        return plan if plan is not None else self._local.decide(demand)
+
+    def hear(self, message: Message) -> None:
+        """Take in a plan, or the number of the one that is in force from now on."""
+        try:
+            if message.kind == "plan":
+                flows = {str(name): float(flow) for name, flow in message.body["flows"].items()}
+                keep = {str(name): min(1.0, max(0.0, float(share))) for name, share in message.body["keep"].items()}
+                number = int(message.body["number"])
+                loose = {name: flow * (1.0 if name in self._own else self._slack) for name, flow in flows.items()}
+                self._book[number] = Limits(loose, keep, f"plan {number}")
+                for old in sorted(self._book)[:-_BOOK]:
+                    del self._book[old]
+            elif message.kind == "announce":
+                self._number = int(message.body["number"])
+            elif message.kind != "alive":
+                raise PenstockError(f"a message of kind {message.kind!r}, which a node doesn't know")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, PenstockError):
+                raise
+            raise PenstockError(f"a {message.kind} that makes no sense: {error!r}") from error
+        self.heard_s = self._clock()
+        missing = self._number is not None and self._number > 0 and self._number not in self._book
+        self._wanted = self._number if missing else None
+
+    def say(self) -> list[tuple[str, str, Mapping[str, Any]]]:
+        """Report the facts; ask for a plan that was announced but never came."""
+        found: list[tuple[str, str, Mapping[str, Any]]] = []
+        if not self._greeted:
+            found.append((COORDINATOR, "hello", {"node": self.node}))
+            self._greeted = True
+        if self._facts is not None:
+            found.append((COORDINATOR, "facts", self._facts.to_body()))
+            self._facts = None
+        if self._wanted is not None:
+            found.append((COORDINATOR, "want", {"number": self._wanted}))
+            self._wanted = None
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """Return the plan in force and when the coordinator was last heard of."""
+        return {"plan": self._number, "heard_s": self.heard_s}

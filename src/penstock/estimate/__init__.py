@@ -1,0 +1,7 @@
+"""What operators cost and let through, from what a running network shows."""
+
+from __future__ import annotations
+
+from penstock.estimate.statistics import CostModel, Estimate, Ratio
+
+__all__ = ["CostModel", "Estimate", "Ratio"]

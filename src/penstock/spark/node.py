@@ -1,0 +1,390 @@
+"""One node of a network as an application: its queries under its agent."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import math
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.control import KeepAll
+from penstock.control.base import GateCount
+from penstock.coordination import DirectoryPost, Manager
+from penstock.coordination.agent import Agent
+from penstock.coordination.facts import changes_between, described, fingerprint
+from penstock.errors import PenstockError
+from penstock.network.model import Network
+from penstock.spark.by_batch import BatchLoop
+from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.deploy import Deployment, PieceQuery, Written
+from penstock.spark.journal import BatchRecord, DecisionRecord
+from penstock.spark.monitor import PlanCounter
+from penstock.spark.replay import register_replay
+from penstock.spark.session import local_session
+from penstock.spark.transport import DirectoryTransport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["NodeRuntime", "Workplace"]
+
+log = logging.getLogger("penstock")
+
+_PUMP_S = 0.05
+
+
+class Workplace:
+    """The directory in which a network runs: what every process of it must agree on.
+
+    ``network.json`` says which network it is; ``arcs``, ``outputs``, ``messages`` and ``nodes/<name>`` hold the rest.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root).absolute()
+
+    @property
+    def arcs(self) -> Path:
+        """Where micro-batches travel between nodes."""
+        return self.root / "arcs"
+
+    @property
+    def outputs(self) -> Path:
+        """Where answers are written by default."""
+        return self.root / "outputs"
+
+    @property
+    def messages(self) -> Path:
+        """Where nodes and coordinator exchange messages."""
+        return self.root / "messages"
+
+    def node(self, name: str) -> Path:
+        """What belongs to one node."""
+        return self.root / "nodes" / name
+
+    def claim(self, network: Network, *, reset: bool = False) -> str:
+        """See that this place is this network's, or make it so; its fingerprint."""
+        path = self.root / "network.json"
+        now = json.loads(json.dumps(described(network)))
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            before = json.loads(path.read_text()) if path.exists() else None
+        except OSError as error:
+            raise PenstockError(f"the directory {self.root} can't be used: {error.strerror}") from error
+        except ValueError as error:
+            raise PenstockError(f"{path} is damaged: {error}; start anew with --reset") from error
+        changed = changes_between(before, now) if before is not None else []
+        if changed and not reset:
+            more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+            raise PenstockError(
+                f"the network has changed since {self.root} was made: {changed[0]}{more}; "
+                "start anew with --reset, which forgets what is under way there"
+            )
+        if reset:
+            self._forget()
+        if before is None or reset:
+            try:
+                temporary = path.with_name(f".network.json.{os.getpid()}")
+                temporary.write_text(json.dumps(now, indent=1))
+                temporary.replace(path)
+            except OSError as error:
+                raise PenstockError(f"the directory {self.root} can't be written: {error.strerror}") from error
+        return fingerprint(network)
+
+    def _forget(self) -> None:
+        """Remove what is under way; answers stay."""
+        busy = [path.parent.name for path in self.root.glob("nodes/*/lock") if _is_locked(path)]
+        if busy:
+            raise PenstockError(f"node {busy[0]!r} is running in {self.root}: stop it before --reset")
+        for place in (self.arcs, self.messages, self.root / "nodes", self.root / "coordinator"):
+            shutil.rmtree(place, ignore_errors=True)
+
+    def lock(self, name: str) -> int:
+        """Be the only process for a node."""
+        place = self.node(name)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise PenstockError(f"the directory {place} can't be written: {error.strerror}") from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(handle)
+            raise PenstockError(f"node {name!r} runs already in {self.root}: a node is one process") from error
+        return handle
+
+
+def _is_locked(path: Path) -> bool:
+    handle = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+class _PieceLoop(BatchLoop):
+    """One query of a node: the agent decides, by batch, as in any other loop; what it measures goes to the agent."""
+
+    def __init__(self, query: PieceQuery, agent: Agent, pace_s: float, on_written: Callable[[str, list[Written]], None]) -> None:
+        super().__init__(query, query.gates, KeepAll(pace_s), pace_s, query.piece.name)
+        self.piece_query = query
+        self._agent = agent
+        self._on_written = on_written
+        self._stream_counter = PlanCounter(tuple(query.entry_gates.values()))
+        self._pending: tuple[dict[str, int], dict[str, int]] | None = None
+        self._stages: set[int] = set()
+        self._jobs_done: set[int] = set()
+        self.paced = True
+
+    @property
+    def _session(self) -> SparkSession:
+        return self.piece_query.spark
+
+    def _set_table(self, batch_id: int) -> None:
+        self._account()
+        rows = self.guarded("read the size of a batch", self._entry_rows, batch_id)
+        self.piece_query.expected = None if rows is None else sum(rows.values())
+        journaled = self.journal.state.decision_for(batch_id)
+        if journaled is None:
+            gates = {gate.name for gate in self.gates}
+            offered = {name: count for name, count in (rows or {}).items() if name in gates}
+            keeps = self._agent.arriving(self.label, offered)
+            total = sum(offered.values())
+            keep = sum(count * keeps.get(name, 1.0) for name, count in offered.items()) / total if total else 1.0
+            journaled = DecisionRecord({name: (keeps.get(name, 1.0),) for name in gates}, keep, batch_id=batch_id)
+            self.journal.append(*((self._last,) if self._last is not None else ()), journaled)
+        self.publish(journaled)
+
+    def _entry_rows(self, batch_id: int) -> dict[str, int] | None:
+        """How many rows the batch has at each entry; Spark has written its offsets, and the files they mean, before."""
+        if self._upcoming_rows(batch_id) is not None:
+            return dict(zip(self.piece_query.piece.entries, self._upcoming, strict=True))
+        return self._checkpoint.entry_rows(batch_id, self.piece_query.piece.entries, DirectoryTransport.rows_of)
+
+    def _settle(self, df: DataFrame, batch_id: int) -> None:  # noqa: ARG002 - the plan has the counts
+        plan = self._stream.lastExecution().executedPlan()
+        counts = self._stream_counter.read(plan) if self.piece_query.entry_gates else {}
+        readings = {name: gate.meters.take() for name, gate in self.piece_query.entry_gates.items()}
+        into, out, split = self.piece_query.counts({name: count.kept for name, count in counts.items()})
+        counts |= {name: GateCount(offered, kept) for name, (offered, kept) in split.items()}
+        record = self.batch_record(batch_id, counts, readings, end_s=time.time())
+        self._last = record
+        self._pending = (into, out)
+        self.journal.append(record)
+        self._on_written(self.label, list(self.piece_query.written))
+
+    def _account(self) -> None:
+        """Give the agent what the batch before took, now that Spark has it all together."""
+        if self._pending is None:
+            return
+        into, out = self._pending
+        self._pending = None
+        busy_s = self.guarded("read the time of a batch", self._busy_s)
+        self._agent.measured(self.label, into, out, busy_s)
+
+    def _busy_s(self) -> float | None:
+        """Seconds of task time of the jobs since the last call, from Spark's status store."""
+        store = self._session._jsc.sc().statusStore()
+        jobs = set(self._tracker.getJobIdsForGroup(self._run_id)) - self._jobs_done
+        total_ms, found = 0, False
+        for job in jobs:
+            stages = store.job(job).stageIds()
+            for place in range(stages.size()):
+                stage = stages.apply(place)
+                if stage in self._stages:
+                    continue
+                self._stages.add(stage)
+                total_ms += int(store.lastStageAttempt(stage).executorRunTime())
+                found = True
+        self._jobs_done |= jobs
+        return total_ms / 1e3 if found else None
+
+    def last(self) -> BatchRecord | None:
+        """The last batch's record."""
+        return self._last
+
+
+class NodeRuntime:
+    """Runs one node until it is told to stop or one of its queries fails."""
+
+    def __init__(
+        self,
+        network: Network,
+        node: str,
+        workplace: Workplace,
+        manager: Callable[[Network, str], Manager],
+        *,
+        pace_s: float = 2.0,
+        reset: bool = False,
+        conf: Mapping[str, str] | None = None,
+    ) -> None:
+        if node not in network.nodes:
+            raise PenstockError(f"there is no node {node!r}; there are {', '.join(network.nodes)}")
+        self.network, self.node, self.workplace, self.pace_s = network, node, workplace, pace_s
+        self._mark = workplace.claim(network, reset=reset)
+        self._lock = workplace.lock(node)
+        self._place = workplace.node(node)
+        self._manager = manager(network, node)
+        self._conf = dict(conf or {})
+        self._stop = threading.Event()
+        self._loops: list[_PieceLoop] = []
+        self._totals: dict[str, dict[str, float]] = {}
+        self._written = threading.Lock()
+
+    def stop(self, *_: Any) -> None:
+        """Stop after the batches that are running."""
+        self._stop.set()
+
+    def run(self, seconds: float | None = None, on_ready: Callable[[], None] | None = None) -> None:
+        """Start the queries and serve them; returns when stopped, raises one line when a query fails."""
+        cores = max(1, math.ceil(self.network.nodes[self.node].capacity))
+        transport = DirectoryTransport(self.workplace.arcs)
+        spark = local_session(f"node-{self.node}", cores=cores, scratch=self._place / "spark", **self._conf)
+        try:
+            register_replay(spark)
+            deployment = Deployment(spark, self.network, self.node, transport, self.workplace.outputs)
+            post = None
+            if self._manager.peers:
+                post = DirectoryPost(self.workplace.messages, self.node, self._manager.peers, self._mark)
+            queries = {query.piece.name: query.piece.operators for query in deployment.queries}
+            agent = Agent(self.network, self.node, self._manager, post, self.pace_s, queries=queries)
+            self._restore(agent)
+            self._serve(deployment, agent, seconds, on_ready)
+        finally:
+            self._shut(spark)
+
+    def _serve(self, deployment: Deployment, agent: Agent, seconds: float | None, on_ready: Callable[[], None] | None) -> None:
+        agent.pump()
+        for query in deployment.queries:
+            self._start(query, agent)
+        if on_ready is not None:
+            on_ready()
+        began, parent, shown = time.monotonic(), os.getppid(), 0.0
+        while not self._stop.wait(_PUMP_S):
+            agent.pump()
+            self._check_queries()
+            if time.monotonic() - shown > min(1.0, self.pace_s):
+                self._show(agent)
+                shown = time.monotonic()
+            if seconds is not None and time.monotonic() - began > seconds:
+                break
+            if os.getppid() != parent:  # whoever started it is gone
+                break
+        for loop in self._loops:
+            loop.stop()
+        for loop in self._loops:
+            loop._account()
+        self._show(agent)
+
+    def _start(self, query: PieceQuery, agent: Agent) -> None:
+        checkpoint = self._place / "queries" / query.piece.name.replace("->", "--")
+        loop = _PieceLoop(query, agent, self.pace_s, self._note_written)
+        query_id = Checkpoint(str(checkpoint)).query_id()
+        loop.open_journal(f"{checkpoint}/penstock", query_id, fresh=query_id is None)
+        writer = query.df.writeStream.foreachBatch(loop).queryName(f"{self.node}.{query.piece.name}")
+        writer = writer.option("checkpointLocation", str(checkpoint)).outputMode("append")
+        loop.query = writer.trigger(processingTime=f"{self.pace_s} seconds").start()
+        self._loops.append(loop)
+
+    def _check_queries(self) -> None:
+        for loop in self._loops:
+            query = loop.query
+            if query is not None and not query.isActive:
+                error = query.exception()
+                raise PenstockError(f"node {self.node!r}: {_blamed(self.network, loop.piece_query, str(error))}")
+
+    def _note_written(self, _: str, written: list[Written]) -> None:
+        with self._written:
+            lines = []
+            for one in written:
+                total = self._totals.setdefault(
+                    one.output, {"rows": 0, "delay_rows": 0, "delay_sum_s": 0.0, "worst_delay_s": 0.0}
+                )
+                total["rows"] += one.rows or 0
+                if one.rows and one.mean_delay_s is not None:
+                    total["delay_rows"] += one.rows
+                    total["delay_sum_s"] += one.rows * one.mean_delay_s
+                    total["worst_delay_s"] = max(total["worst_delay_s"], one.worst_delay_s or 0.0)
+                line = {"output": one.output, "rows": one.rows, "mean_delay_s": one.mean_delay_s}
+                lines.append(json.dumps({**line, "worst_delay_s": one.worst_delay_s, "end_s": one.end_s}))
+            if lines:
+                with (self._place / "written.jsonl").open("a") as stream:
+                    stream.write("\n".join(lines) + "\n")
+
+    def _show(self, agent: Agent) -> None:
+        """Write what a person may want to see, and what a restart takes up."""
+        batches = {loop.label: len(loop.journal.state.batches) for loop in self._loops}
+        gates: dict[str, list[int]] = {}
+        for loop in self._loops:
+            state = loop.journal.state.copy()
+            for name, (offered, kept) in state.totals.items():
+                gates[name] = [offered, kept]
+            for record in state.batches.values():
+                for name, (offered, kept) in record.gates.items():
+                    seen = gates.setdefault(name, [0, 0])
+                    seen[0] += offered
+                    seen[1] += kept
+        status = {**agent.status(), "batches": batches, "gates": gates, "outputs": self._totals, "pid": os.getpid()}
+        _replace(self._place / "status.json", status)
+        _replace(self._place / "learnt.json", agent.snapshot())
+
+    def _restore(self, agent: Agent) -> None:
+        try:
+            agent.restore(json.loads((self._place / "learnt.json").read_text()))
+        except (OSError, ValueError, KeyError, TypeError):
+            log.debug("node %s starts from declared values", self.node)
+
+    def _shut(self, spark: SparkSession) -> None:
+        for loop in self._loops:
+            if loop.query is not None and loop.query.isActive:
+                loop.query.stop()
+            loop.close()
+        spark.stop()
+        os.close(self._lock)
+
+
+def _blamed(network: Network, query: PieceQuery, message: str) -> str:
+    """Name the operator whose function is in the traceback, or those that may be meant."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    named = []
+    for name in query.piece.operators:
+        given = network.work.get(name, {}).get("function")
+        module = str(given).partition(":")[0] if isinstance(given, str) else getattr(given, "__module__", None)
+        source = getattr(sys.modules.get(str(module)), "__file__", None)
+        if given is not None and source is not None and source in message:
+            named.append(name)
+    if not named:
+        named = [name for name in query.piece.operators if "function" in network.work.get(name, {})] or list(
+            query.piece.operators
+        )
+    who = f"operator {named[0]!r}" if len(named) == 1 else f"one of the operators {', '.join(map(repr, named))}"
+    errors = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception")) and "py4j" not in line]
+    said = errors[-1] if errors else lines[0] if lines else "it ended without a word"
+    return f"{who} failed: {said}"
+
+
+def _replace(path: Path, content: Mapping[str, Any]) -> None:
+    try:
+        temporary = path.with_name(f".{path.name}")
+        temporary.write_text(json.dumps(content))
+        temporary.replace(path)
+    except OSError as error:
+        log.warning("%s could not be written: %s", path, error.strerror)
+
+
+def stop_on_signals(runtime: NodeRuntime) -> None:
+    """Let Ctrl-C and a polite kill end a node between two batches."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, runtime.stop)
