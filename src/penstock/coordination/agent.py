@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from penstock.coordination.facts import Facts, OperatorFacts, entries_of
+from penstock.coordination.facts import Facts, OperatorFacts, entries_of, with_facts
 from penstock.coordination.manager import Limits, Manager
 from penstock.coordination.post import Post
 from penstock.errors import PenstockError
 from penstock.estimate.statistics import CostModel, Ratio
+from penstock.network.coefficients import Coefficients, part_of
 from penstock.network.model import Network
 
 __all__ = ["Agent", "Demand"]
@@ -20,6 +21,7 @@ __all__ = ["Agent", "Demand"]
 _LEAST_CAPACITY = 0.3
 _ALIVE_S = 2.0
 _SILENT_PACES = 10.0
+_EXPLORE = 0.01
 
 
 class Demand:
@@ -108,6 +110,7 @@ class Agent:
         self._demands = {
             entry: Demand(pace_s, steady=entry.partition("->")[0] in network.inputs) for entry in entries_of(network, node)
         }
+        self._loads = Coefficients(part_of(network, node)).load
         self._cycles: dict[str, float] = {}
         self._started: dict[str, float] = {}
         self._limits = Limits()
@@ -137,10 +140,19 @@ class Agent:
             keep = dict(self._limits.keep)
             for entry, count in rows.items():
                 allowed = self._demands[entry].keep(count, self._limits.flows.get(entry), elapsed[entry])
-                keep[entry] = allowed * self._limits.keep.get(entry, 1.0)
-            self.manager.learn(self.facts())
+                keep[entry] = max(allowed, self._explored(entry, count)) * self._limits.keep.get(entry, 1.0)
+            facts = self.facts()
+            self._loads = Coefficients(part_of(with_facts(self.network, {self.node: facts}), self.node)).load
+            self.manager.learn(facts)
             self._speak(now)
             return keep
+
+    def _explored(self, entry: str, rows: int) -> float:
+        """A share that is kept whatever the plan: what is never let in is never measured again, and may have become cheap."""
+        cost = self._loads.get(entry, 0.0)
+        if entry not in self._limits.flows or rows <= 0 or cost <= 0.0:
+            return 0.0
+        return min(1.0, _EXPLORE * self.pace_s * self.network.nodes[self.node].capacity / (cost * rows))
 
     # -- what it measures ----------------------------------------------------------------------------------------------
 

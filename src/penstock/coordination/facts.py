@@ -18,6 +18,7 @@ __all__ = [
     "OperatorFacts",
     "arc_flows",
     "changes_between",
+    "declared_facts",
     "described",
     "entries_of",
     "fingerprint",
@@ -91,6 +92,13 @@ def with_facts(network: Network, facts: Mapping[str, Facts]) -> Network:
             if name in operators and operators[name].node == own.node:
                 operators[name] = replace(operators[name], cost=measured.cost, selectivity=measured.selectivity)
     return Network(nodes, network.inputs, operators, network.outputs, network.bandwidths, network.work)
+
+
+def declared_facts(network: Network, node: str) -> Facts:
+    """What is declared of a node, as if it had been measured."""
+    own = {name: operator for name, operator in network.operators.items() if operator.node == node}
+    operators = {name: OperatorFacts(operator.cost, 0.0, operator.selectivity, 0.0) for name, operator in own.items()}
+    return Facts(node, network.nodes[node].capacity, operators)
 
 
 def unbounded(network: Network) -> Network:

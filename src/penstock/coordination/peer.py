@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.coordination.facts import Facts, entries_of, with_facts
+from penstock.coordination.facts import Facts, declared_facts, entries_of, with_facts
 from penstock.coordination.local import Local
 from penstock.coordination.manager import Limits, Manager
 from penstock.coordination.post import Message
@@ -25,6 +25,8 @@ from penstock.planning.table import Delta, Table, delta_between
 __all__ = ["Peer"]
 
 _TOLERANCE = 1e-9
+_TRIANGLE = 0.7
+_MUCH = 0.2
 
 
 class Peer(Manager):
@@ -35,9 +37,11 @@ class Peer(Manager):
     than ``significant`` it makes its table again and sends the parent what changed, if that matters by more than ``allowed``. A
     parent that misses a change asks for the whole.
 
-    With its table a node sends its *bounds*: for each node below, the share of its capacity that a tuple at each column takes
-    if nothing is dropped. So a parent knows exactly when there is nothing to shed, which a table of samples near the boundary
-    does not say. Streams that enter below, at a child, are columns of its parent's table too; the child reports their rates.
+    Which rates are of any interest to a node depends on the nodes above it (the feasibility triangle), so a node tells its
+    children what it has measured, when that has changed by a good part. With its table a node sends its *bounds*: for each node
+    below, the share of its capacity that a tuple at each column takes if nothing is dropped. So a parent knows exactly when
+    there is nothing to shed, which a table of samples near the boundary does not say. Streams that enter below, at a child, are
+    columns of its parent's table too; the child reports their rates.
 
     Where it fails: nodes must be trees, and tables grow exponentially with the number of columns.
     """
@@ -72,6 +76,8 @@ class Peer(Manager):
         self._local = Local(network, node)
         self._step = self._made(declared)
         self._used: Facts | None = None
+        self._above: dict[str, Facts] = {}  # of the nodes above, as measured
+        self._passed_on: dict[str, Facts] = {}
         self._tables: dict[str, Table] = {}
         self._bounds: dict[str, NDArray[np.float64]] = {}
         self._versions: dict[str, int] = {}
@@ -87,13 +93,15 @@ class Peer(Manager):
         self._rates: dict[str, float] | None = None
         self._stale = True
         self.heard_s: dict[str, float] = {}
+        self.trouble: str | None = None
+        """Why the last table could not be made."""
         self.made = 0
         """How often the table was made."""
 
     def _made(self, survey: Survey) -> FitNode:
         self._part = survey.shares[self.node].part
         self._capacity = self._part.nodes[self.node].capacity
-        return FitNode(survey, self.node, self._spread, step=self._spread.step, max_entries=self._max_entries)
+        return FitNode(survey, self.node, self._spread, step=self._spread.step, max_entries=self._max_entries, triangle=_TRIANGLE)
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -107,8 +115,12 @@ class Peer(Manager):
         self._local.learn(facts)
         if self._used is None or _matters(self._used, facts, self._significant):
             self._used = facts
-            self._step = self._made(Survey(with_facts(self.network, {self.node: facts})))
-            self._stale = True
+            self._make_again()
+
+    def _make_again(self) -> None:
+        known = self._above if self._used is None else {**self._above, self.node: self._used}
+        self._step = self._made(Survey(with_facts(self.network, known)))
+        self._stale = True
 
     def hear(self, message: Message) -> None:
         """Take in a child's table or change, or a parent's wish to have all of it again."""
@@ -124,6 +136,9 @@ class Peer(Manager):
         child, body = message.sender, message.body
         if message.kind == "again" and child == self.parent:
             self._sent = None
+        elif message.kind == "above" and child == self.parent:
+            self._above = {facts.node: facts for facts in map(Facts.from_body, body["facts"])}
+            self._make_again()
         elif message.kind in ("table", "rates") and child not in self.children:
             raise PenstockError(f"a {message.kind} from {child!r}, which is no child")
         elif message.kind == "table" and "base" in body:  # only what changed
@@ -156,7 +171,12 @@ class Peer(Manager):
         if not self._stale or set(self._tables) != set(self.children):
             return False
         self._stale = False
-        self.table = self._step.table([self._tables[child] for child in self.children])
+        try:
+            self.table = self._step.table([self._tables[child] for child in self.children])
+        except PenstockError as error:  # the children's tables are for another network than this has become: theirs will change
+            self.trouble = str(error)
+            return False
+        self.trouble = None
         self.bounds = self._all_bounds(self.table.columns)
         self._index = DominanceIndex(self.table.points, self.table.scores)
         self.made += 1
@@ -204,6 +224,7 @@ class Peer(Manager):
         """Return the table for the parent, or what changed in it, if anything; and wishes for tables that were missed."""
         found: list[tuple[str, str, Mapping[str, Any]]] = [(child, "again", {}) for child in sorted(self._again)]
         self._again.clear()
+        found += [(child, "above", body) for body in self._for_children() for child in self.children]
         self.refresh()
         if self.parent is None or self.table is None:
             return found
@@ -216,6 +237,19 @@ class Peer(Manager):
         if news is not None:
             found.append((self.parent, "table", news))
         return found
+
+    def _for_children(self) -> list[Mapping[str, Any]]:
+        """What children must know of the nodes above them: how much can come at all. Said when it has changed by a good part."""
+        known = self._above if self._used is None else {**self._above, self.node: self._used}
+        changed = [
+            name
+            for name, facts in known.items()
+            if _matters(self._passed_on.get(name) or declared_facts(self.network, name), facts, _MUCH)
+        ]
+        if not changed:
+            return []
+        self._passed_on = dict(known)
+        return [{"facts": [facts.to_body() for facts in known.values()]}]
 
     def _news(self, table: Table) -> Mapping[str, Any] | None:
         bounds = self.bounds.tolist()
@@ -244,6 +278,7 @@ class Peer(Manager):
         return {
             "entries": None if self.table is None else len(self.table),
             "tables_made": self.made,
+            "trouble": self.trouble,
             "waiting_for": sorted(set(self.children) - set(self._tables)),
             "heard_s": dict(self.heard_s),
         }

@@ -46,16 +46,27 @@ class FitNode:
     - before a union or a join, all shares of its sources that make up the rate are needed, in steps of the spread;
     - an output of the node itself is one more branch, sampled like the inputs of a leaf.
 
-    The same steps make C-FIT, in one process, and D-FIT, where tables travel as messages.
+    The same steps make C-FIT, in one process, and D-FIT, where tables travel as messages. ``triangle`` below 1 leaves out less of
+    what is feasible anyway, for nodes that must do with a table while those above them change.
     """
 
-    def __init__(self, survey: Survey, node: str, spread: Spread, *, step: float, max_entries: int | None = None) -> None:
+    def __init__(
+        self,
+        survey: Survey,
+        node: str,
+        spread: Spread,
+        *,
+        step: float,
+        max_entries: int | None = None,
+        triangle: float = 1.0,
+    ) -> None:
         self.node = node
         self._share: Share = survey.shares[node]
         self._survey = survey
         self._spread = spread
         self._pieces = max(1, math.ceil(1.0 / step - 1e-9))
         self._max_entries = max_entries
+        self._triangle_share = triangle
         local = self._share.local
         self._local = Flows(local)
         self._roots = tuple(local.inputs)
@@ -214,7 +225,7 @@ class FitNode:
             limit = _alone(survey, name)
             if limit is None or not np.isfinite(limit):
                 return None
-            found[name] = limit
+            found[name] = limit * self._triangle_share
         return found if len(found) == len(survey.network.inputs) else None
 
     def _finished(self, rows: _Rows, children: Sequence[Table]) -> Table:

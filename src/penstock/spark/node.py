@@ -35,7 +35,7 @@ from penstock.spark.transport import DirectoryTransport
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["NodeRuntime", "Workplace"]
+__all__ = ["NodeRuntime", "Workplace", "stop_on_signals"]
 
 log = logging.getLogger("penstock")
 
@@ -145,6 +145,7 @@ class _PieceLoop(BatchLoop):
         self._stream_counter = PlanCounter(tuple(query.entry_gates.values()))
         self._pending: tuple[dict[str, int], dict[str, int]] | None = None
         self._stages: set[int] = set()
+        self._warm = False
         self._jobs_done: set[int] = set()
         self.paced = True
 
@@ -192,6 +193,8 @@ class _PieceLoop(BatchLoop):
         into, out = self._pending
         self._pending = None
         busy_s = self.guarded("read the time of a batch", self._busy_s)
+        if not self._warm:  # the first batch with rows starts workers and compiles code: its time says nothing
+            self._warm, busy_s = any(into.values()), None
         self._agent.measured(self.label, into, out, busy_s)
 
     def _busy_s(self) -> float | None:
@@ -224,7 +227,7 @@ class NodeRuntime:
         network: Network,
         node: str,
         workplace: Workplace,
-        manager: Callable[[Network, str], Manager],
+        manager: Manager,
         *,
         pace_s: float = 2.0,
         reset: bool = False,
@@ -236,7 +239,7 @@ class NodeRuntime:
         self._mark = workplace.claim(network, reset=reset)
         self._lock = workplace.lock(node)
         self._place = workplace.node(node)
-        self._manager = manager(network, node)
+        self._manager = manager
         self._conf = dict(conf or {})
         self._stop = threading.Event()
         self._loops: list[_PieceLoop] = []

@@ -1,0 +1,42 @@
+"""The ways of managing a network, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.coordination.follower import Follower
+from penstock.coordination.local import Local
+from penstock.coordination.manager import Fixed, Manager, Open
+from penstock.coordination.peer import Peer
+from penstock.errors import PenstockError
+from penstock.network.model import Network
+
+__all__ = ["CENTRAL", "MANAGERS", "manager_named"]
+
+CENTRAL = ("exact", "solver", "solver-w", "fit")
+"""Managed by a coordinator that plans with the method of that name."""
+MANAGERS = (Open.name, Local.name, *CENTRAL, Peer.name)
+
+
+def manager_named(
+    name: str, network: Network, node: str, *, epsilon: float = 0.05, keep: Mapping[str, float] | None = None
+) -> Manager:
+    """Return the manager of a node; ``keep`` makes it one that keeps fixed shares.
+
+    >>> from penstock.network import NetworkBuilder
+    >>> network = NetworkBuilder().node("A").input("i").operator("a", "A", "i", cost=1.0).output("q", "a").build()
+    >>> manager_named("wise", network, "A")
+    Traceback (most recent call last):
+    penstock.errors.PenstockError: there is no manager 'wise'; there are none, local, exact, solver, solver-w, fit, d-fit
+    """
+    if keep is not None:
+        return Fixed(network, node, keep)
+    if name in CENTRAL:
+        return Follower(network, node)
+    if name == Open.name:
+        return Open(network, node)
+    if name == Local.name:
+        return Local(network, node)
+    if name == Peer.name:
+        return Peer(network, node, epsilon)
+    raise PenstockError(f"there is no manager {name!r}; there are {', '.join(MANAGERS)}")
