@@ -11,9 +11,9 @@ from penstock.experiments.report import Claim, Result, Row
 from penstock.network import Network, NetworkBuilder
 from penstock.planning import Exact, Greedy
 
-__all__ = ["figure1", "round_robin", "run"]
+__all__ = ["PLANS", "figure1", "round_robin", "run"]
 
-_PLANS = (
+PLANS = (
     (0, (1.0, 1.0), "3", "1/3, 1/3", "4/3", "1/4, 1/4"),
     (1, (1 / 3, 1 / 3), "1", "1/3, 1/3", "4/3", "1/4, 1/4"),
     (2, (1.0, 0.0), "1", "1, 0", "3", "1/3, 0"),
@@ -62,7 +62,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:  # noqa: ARG001 -
     """Walk through the five plans."""
     rows: list[Row] = []
     right = True
-    for number, rates, *paper in _PLANS:
+    for number, rates, *paper in PLANS:
         a_load = rates[0] * 1.0 + rates[1] * 2.0
         a_out = round_robin(rates, (1.0, 2.0)) if a_load > 1 + 1e-9 else list(rates)
         b_load = a_out[0] * 3.0 + a_out[1] * 1.0

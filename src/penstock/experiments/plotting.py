@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.errors import PenstockError
 
-__all__ = ["COLOURS", "bars", "by_panel", "lines"]
+__all__ = ["COLOURS", "bars", "by_panel", "grouped_bars", "lines"]
 
 COLOURS = ("#0f766e", "#c2410c", "#1d4ed8", "#a21caf", "#65a30d", "#64748b", "#111827", "#db2777")
 
@@ -28,6 +28,27 @@ def bars(values: Sequence[tuple[str, float]], path: Path, *, title: str, label: 
     axes.set_title(title, loc="left", fontweight="bold")
     axes.set_xlabel(label)
     axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+def grouped_bars(
+    groups: Sequence[str], values: Mapping[str, Sequence[float | None]], path: Path, *, title: str, label: str
+) -> None:
+    """Draw several values for each group side by side; what there is no value for is left out."""
+    figure = _figure(9, 4)
+    axes = figure.subplots()
+    width = 0.8 / len(values)
+    for number, (name, heights) in enumerate(values.items()):
+        known = [(place, height) for place, height in enumerate(heights) if height is not None]
+        places = [place + (number - (len(values) - 1) / 2) * width for place, _ in known]
+        drawn = axes.bar(places, [height for _, height in known], width, label=name, color=COLOURS[number])
+        axes.bar_label(drawn, [f"{height:.2f}" for _, height in known], padding=2, fontsize=8)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set_ylabel(label)
+    axes.set_title(title, loc="left", fontweight="bold")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(y=0.12)
+    axes.legend(frameon=False)
     figure.savefig(path, dpi=150)
 
 
