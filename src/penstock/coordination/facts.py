@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.network.coefficients import part_of
-from penstock.network.model import Network, arc_name
+from penstock.network.model import ARROW, Network, arc_name
 
 __all__ = [
     "Facts",
@@ -152,6 +152,9 @@ def described(network: Network) -> dict[str, dict[str, Any]]:
             "windows": windows,
             **_work(network, name),
         }
+    for name in network.work:
+        if ARROW in name:
+            found[f"link {name}"] = _work(network, name)
     for name, output in network.outputs.items():
         found[f"output {name}"] = {"from": output.source, **_work(network, name)}
     return found

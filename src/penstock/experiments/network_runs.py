@@ -27,8 +27,8 @@ _STARTING_S = 90.0
 Options = Mapping[str, str | float]
 
 
-def figure1_file(path: Path, traffic: Mapping[str, Options], unit_s: float = UNIT_S) -> Network:
-    """Write figure 1's network with delay operators and this traffic, and load it."""
+def figure1_file(path: Path, traffic: Mapping[str, Options], unit_s: float = UNIT_S, *, capped: bool = False) -> Network:
+    """Write figure 1's network with delay operators and this traffic, and load it; ``capped`` bounds what B reads at once."""
     lines = ["nodes: {A: {capacity: 1.0}, B: {capacity: 1.0}}", "inputs:"]
     for name, options in traffic.items():
         shown = ", ".join(f"{key}: {value}" for key, value in {"partitions": 1, **options}.items())
@@ -37,6 +37,8 @@ def figure1_file(path: Path, traffic: Mapping[str, Options], unit_s: float = UNI
     for name, node, source, cost in (("a1", "A", "i1", 1), ("a2", "A", "i2", 2), ("b1", "B", "a1", 3), ("b2", "B", "a2", 1)):
         lines.append(f"  {name}: {{node: {node}, kind: delay, from: {source}, cost: {cost * unit_s:g}}}")
     lines.append("outputs: {q1: {from: b1, format: noop}, q2: {from: b2, format: noop}}")
+    if capped:
+        lines.append("links: {a1->b1: {max_batches: 1}, a2->b2: {max_batches: 1}}")
     path.write_text("\n".join(lines) + "\n")
     return load_network(path)
 
@@ -131,7 +133,7 @@ def run_network(
     """Run the network, wait until it has warmed up, measure, stop."""
     with tempfile.TemporaryDirectory(prefix="penstock-network-", ignore_cleanup_errors=True) as directory:
         root = Path(directory)
-        network = figure1_file(root / "network.yaml", traffic, unit_s)
+        network = figure1_file(root / "network.yaml", traffic, unit_s, capped=keep is not None)
         fleet = Fleet(root / "network.yaml", network, root / "run", manager=manager, pace=f"{pace_s}s", keep=keep)
         fleet.start()
         try:

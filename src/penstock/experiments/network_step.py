@@ -37,7 +37,13 @@ def run(*, quick: bool, say: Say) -> Result:
 
 
 def _traffic() -> dict[str, dict[str, str | float]]:
-    step: dict[str, str | float] = {"generator": "step", "rate": _LOW, "to": _HIGH, "at": f"{_STEP_S:g}s", "duration": "300s"}
+    step: dict[str, str | float] = {
+        "generator": "step",
+        "rate": _LOW,
+        "to_rate": _HIGH,
+        "at": f"{_STEP_S:g}s",
+        "duration": "300s",
+    }
     return {
         "i1": {**step, "seed": 1},
         "i2": {"generator": "constant", "rate": 60.0, "duration": "300s", "seed": 2},

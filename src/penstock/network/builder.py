@@ -55,7 +55,7 @@ class NetworkBuilder:
     ) -> Self:
         """Add a stream from outside; ``does`` says how it is read."""
         _check_new("input", name, self._inputs, line)
-        self._note_work(name, does)
+        self.note_work(name, does)
         self._inputs[name] = Input(name, max_rate, floor, line)
         return self
 
@@ -74,7 +74,7 @@ class NetworkBuilder:
     ) -> Self:
         """Add an operator of one source, or a union or a join of several; ``does`` says what it does to its rows."""
         _check_new("operator", name, self._operators, line)
-        self._note_work(name, does)
+        self.note_work(name, does)
         self._operators[name] = Operator(name, node, sources, cost, selectivity, kind, windows, timed, line)
         return self
 
@@ -100,7 +100,7 @@ class NetworkBuilder:
     ) -> Self:
         """Add an output and what a tuple of it is worth; ``does`` says where it is written."""
         _check_new("output", name, self._outputs, line)
-        self._note_work(name, does)
+        self.note_work(name, does)
         self._outputs[name] = Output(name, source, weight, floor, line)
         return self
 
@@ -109,7 +109,8 @@ class NetworkBuilder:
         self._bandwidths[f"{source}{ARROW}{target}"] = bandwidth
         return self
 
-    def _note_work(self, name: str, does: Mapping[str, Any] | None) -> None:
+    def note_work(self, name: str, does: Mapping[str, Any] | None) -> None:
+        """Say what a part reads, does or writes; of an arc, how many of its micro-batches are read at once."""
         if does:
             self._work[name] = dict(does)
 

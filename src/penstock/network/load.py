@@ -44,7 +44,7 @@ _WORK: Mapping[str, tuple[str, ...]] = {
     "input": ("format", "options", "schema", "arrival", "watermark"),
     "operator": ("where", "select", "group", "agg", "on", "how", "busy", "function"),
     "output": ("format", "options", "path"),
-    "link": (),
+    "link": ("max_batches",),
 }
 # The base loader leaves values as text: what a field means is known here, and guessing types takes as long as all the rest.
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
@@ -108,7 +108,9 @@ def parse_network(text: str) -> Network:
         source, arrow, target = name.partition("->")
         if not arrow:
             raise PenstockError(f"line {fields.line}: link {name!r}: an arc is written 'a1->b1'")
-        builder.link(source, target, fields.number("bandwidth"))
+        if fields.has("bandwidth") or not fields.has("max_batches"):
+            builder.link(source, target, fields.number("bandwidth"))
+        builder.note_work(name, fields.work())
     return builder.build()
 
 

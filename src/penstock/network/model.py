@@ -169,6 +169,10 @@ class Network:
             if not consumers[name]:
                 raise _wrong(value, "input", "feeds no operator and no output: remove it or use it")
         self._check_bandwidths()
+        arcs = {arc_name(source, target) for source, targets in consumers.items() for target in targets}
+        unknown = [name for name in self.work if name not in consumers and name not in self.outputs and name not in arcs]
+        if unknown:
+            raise PenstockError(f"{unknown[0]!r}: there is no input, operator, output or arc of that name; an arc is 'a1->b1'")
 
     def _check_names(self) -> None:
         taken: dict[str, str] = {}

@@ -210,7 +210,11 @@ class Deployment:
         source = entry.partition("->")[0]
         if source in self.network.inputs:
             return stream_of(self.spark, self.network, source)
-        return self._transport.read(self.spark, entry, self._frames[source].schema)
+        given = self.network.work.get(entry, {}).get("max_batches")
+        if given is not None and not (str(given).isdigit() and int(given) > 0):
+            raise PenstockError(f"link {entry!r}: max_batches must be a positive whole number, got {given!r}")
+        most = None if given is None else int(given)
+        return self._transport.read(self.spark, entry, self._frames[source].schema, most)
 
     def _gate(self, df: DataFrame, name: str, made_s: float) -> tuple[Gate, DataFrame]:
         return Gate.build(

@@ -35,8 +35,8 @@ class Transport(Protocol):
     def write(self, arc: str, df: DataFrame, batch_id: int, expected_rows: int | None) -> pa.Table | None:
         """Write one micro-batch, once; the rows, where they passed through here."""
 
-    def read(self, spark: SparkSession, arc: str, schema: StructType) -> DataFrame:
-        """Return the arc as a stream."""
+    def read(self, spark: SparkSession, arc: str, schema: StructType, max_batches: int | None = None) -> DataFrame:
+        """Return the arc as a stream, at most so many of its micro-batches at a time."""
 
 
 class DirectoryTransport:
@@ -84,11 +84,13 @@ class DirectoryTransport:
         if old.is_dir() and not any(old.glob("*.parquet")):
             shutil.rmtree(old, ignore_errors=True)
 
-    def read(self, spark: SparkSession, arc: str, schema: StructType) -> DataFrame:
-        """Return the arc as a stream."""
+    def read(self, spark: SparkSession, arc: str, schema: StructType, max_batches: int | None = None) -> DataFrame:
+        """Return the arc as a stream, at most so many of its micro-batches at a time."""
         place = self.place(arc)
         place.mkdir(parents=True, exist_ok=True)
         reader = spark.readStream.schema(schema).option("recursiveFileLookup", "true").option("cleanSource", "delete")
+        if max_batches is not None:
+            reader = reader.option("maxFilesPerTrigger", str(max_batches))
         return reader.parquet(str(place))
 
     @staticmethod
