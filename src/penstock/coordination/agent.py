@@ -19,9 +19,13 @@ from penstock.network.model import Network
 __all__ = ["Agent", "Demand"]
 
 _LEAST_CAPACITY = 0.3
+_LATE, _TIMELY = 1.2, 1.05  # lengths of a batch, in paces
+_DOWN, _UP, _LEAST_HEADROOM = 0.02, 0.005, 0.85
+_LONGEST = 2.5  # how long a batch may take, in paces
 _ALIVE_S = 2.0
 _SILENT_PACES = 10.0
 _EXPLORE = 0.01
+_SWING = 0.1
 
 
 class Demand:
@@ -70,15 +74,17 @@ class Demand:
             self.rate = 0.0
             self._seen.clear()
 
-    def keep(self, rows: int, flow: float | None, elapsed: float) -> float:
-        """The share of a batch that may pass, at so many tuples a second; all of it without a limit."""
+    def keep(self, rows: int, flow: float | None, elapsed: float, swing: float = 0.0) -> float:
+        """The share of a batch that may pass, at so many tuples a second; all of it without a limit.
+
+        ``swing`` lets a part more or less pass this time; the next batches make up for it.
+        """
         if flow is None:
             self._saved = None
             return 1.0
-        saved = flow * self._pace_s if self._saved is None else self._saved
-        saved = min(saved + flow * elapsed, flow * self._burst_s) if self._saved is not None else flow * elapsed
-        keep = min(1.0, saved / rows) if rows > 0 else 1.0
-        self._saved = max(0.0, saved - keep * rows)
+        saved = min((self._saved or 0.0) + flow * elapsed, flow * self._burst_s)
+        keep = min(1.0, max(0.0, saved * (1.0 + swing)) / rows) if rows > 0 else 1.0
+        self._saved = saved - keep * rows
         return keep
 
 
@@ -86,7 +92,8 @@ class Agent:
     """Serves one node. Queries call it from their own threads, so whatever it does is done one at a time.
 
     - ``arriving`` when a batch is about to run: its gates' keeps.
-    - ``measured`` when it has run: rows into and out of its operators, and the seconds they took.
+    - ``finished`` when it has run.
+    - ``measured`` when all is known of it: rows into and out of its operators, and the seconds they took.
     - ``pump`` now and then: messages.
     """
 
@@ -113,6 +120,11 @@ class Agent:
         self._loads = Coefficients(part_of(network, node)).load
         self._cycles: dict[str, float] = {}
         self._started: dict[str, float] = {}
+        self._turns: dict[str, int] = {}
+        self._lengths: dict[str, float] = {}
+        self._headroom = 1.0
+        self.guarded = False
+        """Whether the last batch was cut short by the guard."""
         self._limits = Limits()
         self._said_s = clock()
         self._began_s = clock()
@@ -139,13 +151,51 @@ class Agent:
             self._limits = self.manager.decide(demand_rates)
             keep = dict(self._limits.keep)
             for entry, count in rows.items():
-                allowed = self._demands[entry].keep(count, self._limits.flows.get(entry), elapsed[entry])
+                flow = self._limits.flows.get(entry)
+                allowed = self._demands[entry].keep(count, flow, elapsed[entry], self._swing(query, entry))
                 keep[entry] = max(allowed, self._explored(entry, count)) * self._limits.keep.get(entry, 1.0)
+            if self.manager.guards:
+                self._guard(rows, keep)
             facts = self.facts()
             self._loads = Coefficients(part_of(with_facts(self.network, {self.node: facts}), self.node)).load
             self.manager.learn(facts)
             self._speak(now)
             return keep
+
+    def _guard(self, rows: Mapping[str, int], keep: dict[str, float]) -> None:
+        """Whatever the plan: no batch may take much longer than a pace, or the delay would never come down again.
+
+        Its share of the node's time is its share of what wants in. That bounds what a restart finds waiting, too.
+        """
+        work = sum(count * keep[entry] * self._loads.get(entry, 0.0) for entry, count in rows.items())
+        wanted = {entry: demand.rate * self._loads.get(entry, 0.0) for entry, demand in self._demands.items()}
+        total, own = sum(wanted.values()), sum(wanted[entry] for entry in rows)
+        if work <= 0.0 or total <= 0.0:
+            return
+        most = _LONGEST * self.pace_s * self.network.nodes[self.node].capacity * max(own / total, 1.0 / len(self._models) / 2.0)
+        self.guarded = work > most
+        if self.guarded:
+            for entry in rows:
+                keep[entry] *= most / work
+
+    def _adjust(self) -> None:
+        """The headroom of paper 002, from what is seen: batches that take too long mean that the node can do less."""
+        late = max(self._lengths.values()) / self.pace_s
+        if late > _LATE:
+            self._headroom = max(_LEAST_HEADROOM, self._headroom * (1.0 - _DOWN * min(1.0, late - _LATE)))
+        elif late < _TIMELY:
+            self._headroom = min(1.0, self._headroom + _UP)
+
+    def _swing(self, query: str, entry: str) -> float:
+        """A little more and a little less by turns, and queries against each other.
+
+        Where every batch has the same size, what a batch costs can't be told from what its rows cost. An arc brings batches of
+        all sizes anyway.
+        """
+        if entry.partition("->")[0] not in self.network.inputs:
+            return 0.0
+        self._turns[query] = self._turns.get(query, list(self._models).index(query)) + 1
+        return _SWING if self._turns[query] % 2 else -_SWING
 
     def _explored(self, entry: str, rows: int) -> float:
         """A share that is kept whatever the plan: what is never let in is never measured again, and may have become cheap."""
@@ -153,6 +203,14 @@ class Agent:
         if entry not in self._limits.flows or rows <= 0 or cost <= 0.0:
             return 0.0
         return min(1.0, _EXPLORE * self.pace_s * self.network.nodes[self.node].capacity / (cost * rows))
+
+    def finished(self, query: str, now_s: float | None = None) -> None:
+        """Take in that the batch of a query has run."""
+        now = self._clock() if now_s is None else now_s
+        with self._lock:
+            length = now - self._started[query]
+            self._lengths[query] = 0.7 * self._lengths.get(query, length) + 0.3 * length
+            self._adjust()
 
     # -- what it measures ----------------------------------------------------------------------------------------------
 
@@ -180,7 +238,7 @@ class Agent:
             for name in model.operators:
                 cost, ratio = model.cost(name), self._ratios[name].estimate
                 operators[name] = OperatorFacts(cost.value, cost.error, ratio.value, ratio.error)
-        capacity = max(_LEAST_CAPACITY * node.capacity, node.capacity - overhead)
+        capacity = max(_LEAST_CAPACITY * node.capacity, self._headroom * node.capacity - overhead)
         rates = {entry: demand.rate for entry, demand in self._demands.items()}
         return Facts(self.node, capacity, operators, rates)
 
@@ -247,6 +305,8 @@ class Agent:
                 },
                 "groups": {query: self._group(query) for query in self._models},
                 "cycles_s": dict(self._cycles),
+                "headroom": self._headroom,
+                "guarded": self.guarded,
                 "silent_s": self.silent(now),
                 "ignored": dict(self._post.ignored) if self._post is not None else {},
                 "wrong": self.wrong,

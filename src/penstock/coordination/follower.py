@@ -22,18 +22,18 @@ _BOOK = 256
 class Follower(Manager):
     """Plan implementation of paper 000, section 7: numbered plans are uploaded, and a number says which is in force.
 
-    A plan says what flows into the node at the rates it was made for. At the node's inputs the scaling follows from that and
-    from what really comes. At arcs from other nodes it is a safeguard, with ``slack``: what upstream lets through is right
-    already, but comes in bursts. Until it hears of a plan the node sheds for itself.
+    A plan says what flows into the node at the rates it was made for, and the scaling follows from that and from what really
+    comes. It holds at the node's inputs; what other nodes let through is right already. Until it hears of a plan the node sheds
+    for itself.
     """
 
     name: ClassVar[str] = "coordinator"
 
-    def __init__(self, network: Network, node: str, slack: float = 1.3, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, network: Network, node: str, clock: Callable[[], float] = time.time) -> None:
         super().__init__(network, node)
         self._local = Local(network, node)
         self._own = frozenset(name for name in entries_of(network, node) if name.partition("->")[0] in network.inputs)
-        self._slack, self._clock = slack, clock
+        self._clock = clock
         self._book: dict[int, Limits] = {}
         self._number: int | None = None
         self._facts: Facts | None = None
@@ -63,11 +63,10 @@ class Follower(Manager):
         """Take in a plan, or the number of the one that is in force from now on."""
         try:
             if message.kind == "plan":
-                flows = {str(name): float(flow) for name, flow in message.body["flows"].items()}
+                flows = {str(name): float(flow) for name, flow in message.body["flows"].items() if name in self._own}
                 keep = {str(name): min(1.0, max(0.0, float(share))) for name, share in message.body["keep"].items()}
                 number = int(message.body["number"])
-                loose = {name: flow * (1.0 if name in self._own else self._slack) for name, flow in flows.items()}
-                self._book[number] = Limits(loose, keep, f"plan {number}")
+                self._book[number] = Limits(flows, keep, f"plan {number}")
                 for old in sorted(self._book)[:-_BOOK]:
                     del self._book[old]
             elif message.kind == "announce":

@@ -33,6 +33,8 @@ class Manager(ABC):
     """Decides for one node. A way of managing is a class with ``decide`` and a ``name``; most hear and say something too."""
 
     name: ClassVar[str]
+    guards: ClassVar[bool] = True
+    """Whether batches that would take too long are cut short, whatever it decides."""
 
     def __init__(self, network: Network, node: str) -> None:
         self.network = network
@@ -69,6 +71,7 @@ class Open(Manager):
     """Lets everything in."""
 
     name: ClassVar[str] = "none"
+    guards = False
 
     def decide(self, demand: Mapping[str, float]) -> Limits:  # noqa: ARG002 - whatever comes
         """Return no limits."""
@@ -79,6 +82,7 @@ class Fixed(Manager):
     """Keeps fixed shares, whatever comes: to measure a given plan."""
 
     name: ClassVar[str] = "fixed"
+    guards = False
 
     def __init__(self, network: Network, node: str, keep: Mapping[str, float]) -> None:
         super().__init__(network, node)

@@ -19,14 +19,16 @@ from penstock.network.model import Network
 from penstock.planning.dominance import DominanceIndex
 from penstock.planning.fit_node import FitNode, geometric_spread
 from penstock.planning.flows import Flows
+from penstock.planning.spread import Anchored
 from penstock.planning.survey import Survey
-from penstock.planning.table import Delta, Table, delta_between
+from penstock.planning.table import Delta, Table, common_rows, delta_between
 
 __all__ = ["Peer"]
 
 _TOLERANCE = 1e-9
 _TRIANGLE = 0.7
 _MUCH = 0.2
+_MOST_CHANGED = 1000
 
 
 class Peer(Manager):
@@ -55,7 +57,7 @@ class Peer(Manager):
         epsilon: float = 0.05,
         *,
         allowed: float = 0.01,
-        significant: float = 0.03,
+        significant: float = 0.05,
         slack: float = 1.1,
         max_entries: int | None = None,
         survey: Survey | None = None,
@@ -66,7 +68,8 @@ class Peer(Manager):
         if why_not is not None:
             raise PenstockError(f"D-FIT needs a tree of nodes, and {why_not}: run a coordinator instead (--manager exact)")
         declared = survey if survey is not None else Survey(network)
-        self._spread = geometric_spread(declared, epsilon)
+        geometric = geometric_spread(declared, epsilon)
+        self._spread = Anchored(geometric.step, geometric.least, geometric.total)
         self.parent = next(iter(declared.parents[node]), None)
         self.children = declared.children[node]
         self._max_entries, self._allowed, self._significant, self._slack = max_entries, allowed, significant, slack
@@ -254,12 +257,12 @@ class Peer(Manager):
     def _news(self, table: Table) -> Mapping[str, Any] | None:
         bounds = self.bounds.tolist()
         if self._sent is not None and self._sent.columns == table.columns:
-            delta = delta_between(self._sent, table, self._allowed)
+            delta = self._change(self._sent, table)
             known = self._sent_bounds
             same = known is not None and known.shape == self.bounds.shape and np.allclose(known, self.bounds, rtol=1e-3)
-            if not delta and same:
+            if delta is not None and not delta and same:
                 return None
-            if len(delta.scores) + len(delta.removed) < len(table):
+            if delta is not None and len(delta.scores) + len(delta.removed) < len(table):
                 self._version += 1
                 self._sent, self._sent_bounds = delta.applied(self._sent), self.bounds
                 base = {"version": self._version, "base": self._version - 1}
@@ -267,6 +270,12 @@ class Peer(Manager):
         self._version += 1
         self._sent, self._sent_bounds = table, self.bounds
         return {"version": self._version, "table": table.to_message(), "bounds": bounds}
+
+    def _change(self, known: Table, new: Table) -> Delta | None:
+        """The least change that will do, or ``None`` if so much is different that looking for it takes longer than it spares."""
+        if np.count_nonzero(~common_rows(known, new)[1]) > _MOST_CHANGED:
+            return None
+        return delta_between(known, new, self._allowed)
 
     def unheard(self, to: str, kind: str) -> None:
         """A change that the parent had not taken was replaced by a later one, so the parent lacks it: send the whole."""

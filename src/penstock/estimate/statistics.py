@@ -43,7 +43,7 @@ class CostModel:
         self,
         declared: Mapping[str, float],
         *,
-        overhead_s: float = 0.05,
+        overhead_s: float = 0.1,
         noise: float = 0.05,
         wander: float = 0.03,
         surprise: float = 3.0,
@@ -62,7 +62,6 @@ class CostModel:
         if not (math.isfinite(busy_s) and busy_s >= 0.0 and np.all(np.isfinite(counts)) and np.all(counts >= 0.0)):
             return
         drift = self._wander * self._mean
-        drift[-1] *= 0.3  # the overhead is the engine's and changes little
         self._covariance[np.diag_indices_from(self._covariance)] += drift**2
         expected = float(counts @ self._mean)
         off = busy_s - expected
@@ -80,7 +79,7 @@ class CostModel:
     def _forget(self, counts: NDArray[np.float64], off: float, expected: float) -> None:
         """A jump: each cost is as unsure as if it alone had changed, by its share of the batch."""
         share = counts * self._mean / max(expected, _LEAST)
-        share[-1] *= 0.3
+        share[-1] = 0.0  # a jump is the operators': the engine's part changes little
         change = np.divide(share * off, counts, out=np.zeros_like(counts), where=counts > 0)
         self._covariance[np.diag_indices_from(self._covariance)] += 4.0 * change**2
 

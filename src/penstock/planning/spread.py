@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 from penstock.planning.flows import Vector
 from penstock.planning.plan import check_epsilon
 
-__all__ = ["AbsoluteError", "Geometric", "Spread", "Steps", "TableSize"]
+__all__ = ["AbsoluteError", "Anchored", "Geometric", "Spread", "Steps", "TableSize"]
 
 
 _MOST_SAMPLES = 1_000_000
@@ -69,6 +69,26 @@ class Geometric:
     def margin(self, dimensions: int) -> float:  # noqa: ARG002 - does not depend on them
         """As far as the whole error."""
         return self.total
+
+
+@dataclass(frozen=True, slots=True)
+class Anchored(Geometric):
+    """The same with samples that stay where they are when the limits change: a table made again has most of its entries still.
+
+    >>> Anchored(0.5, least=0.125, total=0.6).samples([1.0, 1.3], [1.0, 1.0])
+    [array([0.   , 0.125, 0.25 , 0.5  , 1.   ]), array([0.   , 0.125, 0.25 , 0.5  , 1.   , 2.   ])]
+    """
+
+    def _along(self, limit: float, quality: float) -> Vector:
+        """From the least power of the step that is nowhere below the limit; each a power itself, to the last digit."""
+        if quality <= 0.0 or limit <= 0.0:
+            return np.zeros(1)
+        ratio = 1.0 - self.step
+        top = ratio ** math.floor(math.log(limit) / math.log(ratio) + 1e-9)
+        found = Geometric(self.step, self.least, self.total).samples([top], [quality])[0]
+        turn = min(top, self.least / quality / self.step)
+        powers = np.round(np.log(np.maximum(found, 1e-300)) / math.log(ratio))
+        return np.where(found >= turn * (1.0 - 1e-9), ratio**powers, found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 from penstock.planning.dominance import DominanceIndex
 from penstock.planning.flows import Vector
 
-__all__ = ["Delta", "Table", "delta_between", "entries_to_send"]
+__all__ = ["Delta", "Table", "common_rows", "delta_between", "entries_to_send"]
 
 _SCHEMA = 1
 _TOLERANCE = 1e-9
@@ -160,9 +160,25 @@ def delta_between(known: Table, new: Table, allowed: float = 0.0) -> Delta:
         raise PenstockError(f"the allowed difference must lie in [0, 1), got {allowed!r}")
     # Of what is allowed, half for rows that claim too much, and what that leaves for entries that are not sent.
     too_much = allowed / 2.0
-    stays = _still_right(known, new, too_much)
-    added = _cover(known.points[stays], known.scores[stays], new, 1.0 - (1.0 - allowed) * (1.0 + too_much))
+    in_known, in_new = common_rows(known, new)
+    stays = in_known.copy()
+    others = np.flatnonzero(~in_known)
+    stays[others] = _still_right(known.chosen(others), new, too_much)
+    open_rows = np.flatnonzero(~in_new)  # what is in both tables covers itself
+    added = open_rows[
+        _cover(known.points[stays], known.scores[stays], new.chosen(open_rows), 1.0 - (1.0 - allowed) * (1.0 + too_much))
+    ]
     return Delta(new.node, tuple(np.flatnonzero(~stays).tolist()), new.points[added], new.scores[added])
+
+
+def common_rows(known: Table, new: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows of two tables are in both, to the last digit."""
+    first = np.column_stack([known.points, known.scores])
+    second = np.column_stack([new.points, new.scores])
+    rows = {row.tobytes() for row in first} & {row.tobytes() for row in second}
+    return np.array([row.tobytes() in rows for row in first], dtype=bool), np.array(
+        [row.tobytes() in rows for row in second], dtype=bool
+    )
 
 
 def entries_to_send(known: Table, new: Table, allowed: float) -> float:

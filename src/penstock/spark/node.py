@@ -183,6 +183,8 @@ class _PieceLoop(BatchLoop):
         record = self.batch_record(batch_id, counts, readings, end_s=time.time())
         self._last = record
         self._pending = (into, out)
+        if self._warm:
+            self._agent.finished(self.label)
         self.journal.append(record)
         self._on_written(self.label, list(self.piece_query.written))
 
