@@ -128,6 +128,7 @@ class Agent:
         self._limits = Limits()
         self._said_s = clock()
         self._began_s = clock()
+        self._heard: dict[str, float] = {}
         self.wrong = 0
         """Messages that made no sense."""
         self.notes: list[str] = []
@@ -251,6 +252,7 @@ class Agent:
             if self._post is None:
                 return
             for message in self._post.receive():
+                self._heard[message.sender] = now
                 try:
                     self.manager.hear(message)
                 except PenstockError as error:
@@ -281,9 +283,7 @@ class Agent:
 
     def silent(self, now_s: float) -> dict[str, float]:
         """Peers that have not been heard of for long, with the seconds since."""
-        heard = self.manager.status().get("heard_s") or {}
-        last = {peer: heard.get(peer) if isinstance(heard, Mapping) else heard for peer in self.manager.peers}
-        since = {peer: now_s - (at if at is not None else self._began_s) for peer, at in last.items()}
+        since = {peer: now_s - self._heard.get(peer, self._began_s) for peer in self.manager.peers}
         return {peer: seconds for peer, seconds in since.items() if seconds > _SILENT_PACES * self.pace_s}
 
     # -- what it shows and keeps ---------------------------------------------------------------------------------------

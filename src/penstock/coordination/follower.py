@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from penstock.coordination.facts import Facts, entries_of
@@ -29,18 +28,15 @@ class Follower(Manager):
 
     name: ClassVar[str] = "coordinator"
 
-    def __init__(self, network: Network, node: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, network: Network, node: str) -> None:
         super().__init__(network, node)
         self._local = Local(network, node)
         self._own = frozenset(name for name in entries_of(network, node) if name.partition("->")[0] in network.inputs)
-        self._clock = clock
         self._book: dict[int, Limits] = {}
         self._number: int | None = None
         self._facts: Facts | None = None
         self._wanted: int | None = None
         self._greeted = False
-        self.heard_s: float | None = None
-        """When the coordinator was last heard of."""
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -77,7 +73,6 @@ class Follower(Manager):
             if isinstance(error, PenstockError):
                 raise
             raise PenstockError(f"a {message.kind} that makes no sense: {error!r}") from error
-        self.heard_s = self._clock()
         missing = self._number is not None and self._number > 0 and self._number not in self._book
         self._wanted = self._number if missing else None
 
@@ -96,5 +91,5 @@ class Follower(Manager):
         return found
 
     def status(self) -> dict[str, Any]:
-        """Return the plan in force and when the coordinator was last heard of."""
-        return {"plan": self._number, "heard_s": self.heard_s}
+        """Return the plan in force."""
+        return {"plan": self._number}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -61,7 +60,6 @@ class Peer(Manager):
         slack: float = 1.1,
         max_entries: int | None = None,
         survey: Survey | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(network, node)
         why_not = Coefficients(network).not_a_tree if survey is None else None
@@ -73,7 +71,6 @@ class Peer(Manager):
         self.parent = next(iter(declared.parents[node]), None)
         self.children = declared.children[node]
         self._max_entries, self._allowed, self._significant, self._slack = max_entries, allowed, significant, slack
-        self._clock = clock
         self._entries = entries_of(network, node)
         self._fed = frozenset(name for name in self._entries if name.partition("->")[0] not in network.inputs)
         self._local = Local(network, node)
@@ -95,7 +92,6 @@ class Peer(Manager):
         self._again: set[str] = set(self.children)
         self._rates: dict[str, float] | None = None
         self._stale = True
-        self.heard_s: dict[str, float] = {}
         self.trouble: str | None = None
         """Why the last table could not be made."""
         self.made = 0
@@ -133,7 +129,6 @@ class Peer(Manager):
             if isinstance(error, PenstockError):
                 raise
             raise PenstockError(f"a {message.kind} that makes no sense: {error!r}") from error
-        self.heard_s[message.sender] = self._clock()
 
     def _hear(self, message: Message) -> None:
         child, body = message.sender, message.body
@@ -283,13 +278,12 @@ class Peer(Manager):
             self._sent = None
 
     def status(self) -> dict[str, Any]:
-        """Return the size of the table and when its neighbours were last heard of."""
+        """Return the size of the table, and whose it lacks."""
         return {
             "entries": None if self.table is None else len(self.table),
             "tables_made": self.made,
             "trouble": self.trouble,
             "waiting_for": sorted(set(self.children) - set(self._tables)),
-            "heard_s": dict(self.heard_s),
         }
 
 

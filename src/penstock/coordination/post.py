@@ -77,16 +77,11 @@ class DirectoryPost:
 
     def _take_up(self) -> tuple[dict[str, tuple[int, int]], int]:
         """What was taken before the last stop, and a new epoch: numbers never come twice."""
-        seen: dict[str, tuple[int, int]] = {}
-        epoch = 0
-        try:
-            state = json.loads((self._inbox / _SEEN).read_text())
-            seen = {str(peer): (int(pair[0]), int(pair[1])) for peer, pair in state["seen"].items()}
-            epoch = int(state["epoch"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            # Lost: go on after whatever of ours still lies about.
+        seen, epoch = _state(self._inbox / _SEEN)
+        if not epoch:  # new, or it has lost its memory: go on after whatever of ours lies about or was taken
             ours = (_NAME.fullmatch(path.name) for peer in self.peers for path in (self._root / peer / self.me).glob("*.json"))
-            epoch = max([int(time.time()) % 1_000_000_000, *(int(match[1]) for match in ours if match)])
+            taken = (_state(self._root / peer / _SEEN)[0].get(self.me, (0, 0))[0] for peer in self.peers)
+            epoch = max([0, *(int(match[1]) for match in ours if match), *taken])
         self._save(seen, epoch + 1)
         return seen, epoch + 1
 
@@ -190,6 +185,15 @@ class DirectoryPost:
         if str(path) not in self._counted:
             self._counted.add(str(path))
             self.ignored[reason] += 1
+
+
+def _state(path: Path) -> tuple[dict[str, tuple[int, int]], int]:
+    """What a party has taken of each other, and its epoch; nothing and 0 where that can't be read."""
+    try:
+        state = json.loads(path.read_text())
+        return {str(peer): (int(pair[0]), int(pair[1])) for peer, pair in state["seen"].items()}, int(state["epoch"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return {}, 0
 
 
 def _unsealed(content: bytes) -> tuple[bytes | None, str]:

@@ -41,7 +41,7 @@ def _traffic() -> dict[str, dict[str, str | float]]:
         "generator": "step",
         "rate": _LOW,
         "to_rate": _HIGH,
-        "at_s": _STEP_S,
+        "at": f"{_STEP_S:g}s",
         "duration": "300s",
     }
     return {

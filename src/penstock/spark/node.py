@@ -252,11 +252,18 @@ class NodeRuntime:
         """Stop after the batches that are running."""
         self._stop.set()
 
-    def run(self, seconds: float | None = None, on_ready: Callable[[], None] | None = None) -> None:
-        """Start the queries and serve them; returns when stopped, raises one line when a query fails."""
+    def run(
+        self, seconds: float | None = None, on_ready: Callable[[], None] | None = None, spark: SparkSession | None = None
+    ) -> None:
+        """Start the queries and serve them; returns when stopped, raises one line when a query fails.
+
+        Without a session of the caller's it starts one of its own, with as many cores as the node has capacity.
+        """
         cores = max(1, math.ceil(self.network.nodes[self.node].capacity))
         transport = DirectoryTransport(self.workplace.arcs)
-        spark = local_session(f"node-{self.node}", cores=cores, scratch=self._place / "spark", **self._conf)
+        own = spark is None
+        if spark is None:
+            spark = local_session(f"node-{self.node}", cores=cores, scratch=self._place / "spark", **self._conf)
         try:
             register_replay(spark)
             deployment = Deployment(spark, self.network, self.node, transport, self.workplace.outputs)
@@ -268,7 +275,10 @@ class NodeRuntime:
             self._restore(agent)
             self._serve(deployment, agent, seconds, on_ready)
         finally:
-            self._shut(spark)
+            self._shut()
+            if own:
+                spark.stop()
+            os.close(self._lock)
 
     def _serve(self, deployment: Deployment, agent: Agent, seconds: float | None, on_ready: Callable[[], None] | None) -> None:
         agent.pump()
@@ -351,13 +361,11 @@ class NodeRuntime:
         except (OSError, ValueError, KeyError, TypeError):
             log.debug("node %s starts from declared values", self.node)
 
-    def _shut(self, spark: SparkSession) -> None:
+    def _shut(self) -> None:
         for loop in self._loops:
             if loop.query is not None and loop.query.isActive:
                 loop.query.stop()
             loop.close()
-        spark.stop()
-        os.close(self._lock)
 
 
 def _blamed(network: Network, query: PieceQuery, message: str) -> str:

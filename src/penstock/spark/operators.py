@@ -250,4 +250,9 @@ def _place(value: Any) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """What an error says; of a traceback from a worker, its end."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any(line.startswith("Traceback") or line.endswith("Traceback (most recent call last):") for line in lines):
+        said = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception")) and " " not in line.split(":")[0]]
+        return said[-1].partition(": ")[2] or said[-1] if said else lines[0]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,95 @@
+"""Costs and selectivities from counts and times."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.estimate import CostModel, Ratio
+
+
+def fed(model: CostModel, costs: dict[str, float], batches: int, seed: int) -> CostModel:
+    rng = np.random.default_rng(seed)
+    for _ in range(batches):
+        rows = {name: int(rng.uniform(0.5, 1.5) * 200) for name in costs}
+        busy = 0.12 + sum(costs[name] * count for name, count in rows.items())
+        model.update(rows, busy * rng.normal(1.0, 0.02))
+    return model
+
+
+@given(
+    st.lists(st.floats(0.0005, 0.02), min_size=1, max_size=3),
+    st.floats(0.1, 8.0),
+    st.integers(0, 1000),
+)
+def test_declared_values_are_only_the_start(costs: list[float], wrong: float, seed: int) -> None:
+    true = {f"o{number}": cost for number, cost in enumerate(costs)}
+    model = fed(CostModel({name: cost * wrong for name, cost in true.items()}), true, 60, seed)
+    whole = sum(200 * cost for cost in true.values())
+    for name, cost in true.items():
+        found = model.cost(name)
+        # What an operator costs matters as far as it weighs in the whole.
+        assert abs(found.value - cost) * 200 < 0.15 * whole + 0.02
+        assert abs(found.value - cost) < 6 * found.error + 0.1 * cost
+
+
+@pytest.mark.parametrize("factor", [0.4, 2.0, 3.0])
+def test_a_changed_cost_is_found_within_a_few_batches(factor: float) -> None:
+    costs = {"a": 0.004, "b": 0.002}
+    model = fed(CostModel(costs), costs, 30, 1)
+    fed(model, {"a": 0.004 * factor, "b": 0.002}, 5, 2)
+    assert model.cost("a").value == pytest.approx(0.004 * factor, rel=0.15)
+    assert model.cost("b").value == pytest.approx(0.002, rel=0.35)
+
+
+def test_what_always_goes_in_step_is_sure_only_together() -> None:
+    model = CostModel({"a": 0.003, "b": 0.003})
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        rows = int(rng.uniform(50, 400))
+        model.update({"a": rows, "b": rows}, 0.1 + 0.006 * rows * rng.normal(1.0, 0.02))
+    together = model.group({"a": 1, "b": 1})
+    assert together.value == pytest.approx(0.006, rel=0.05)
+    assert together.error < 0.1 * together.value
+    assert model.cost("a").error > 3 * together.error
+
+
+def test_nonsense_is_not_learnt_from() -> None:
+    model = CostModel({"a": 0.003})
+    for rows, busy in (({"a": -1}, 1.0), ({"a": 10}, float("nan")), ({"a": 10}, -1.0), ({"a": float("inf")}, 1.0)):
+        model.update(rows, busy)
+    assert model.batches == 0
+    assert model.cost("a").value == 0.003
+
+
+def test_what_was_learnt_survives() -> None:
+    model = fed(CostModel({"a": 0.001}), {"a": 0.004}, 20, 5)
+    other = CostModel({"a": 0.001})
+    other.restore(model.snapshot())
+    assert other.cost("a") == model.cost("a")
+    stranger = CostModel({"b": 0.001})
+    stranger.restore(model.snapshot())
+    assert stranger.cost("b").value == 0.001
+
+
+@given(st.floats(0.02, 1.0), st.floats(0.02, 1.0), st.integers(0, 100))
+def test_a_changed_selectivity_is_found(before: float, after: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ratio = Ratio(0.5)
+    for true in (before, after):
+        for _ in range(8):
+            rows = int(rng.integers(500, 2000))
+            ratio.update(rows, int(rng.binomial(rows, true)))
+        found = ratio.estimate
+        assert abs(found.value - true) < 0.05 + 0.1 * true
+        assert abs(found.value - true) < 6 * found.error + 1e-3
+
+
+def test_a_ratio_of_nothing_changes_nothing() -> None:
+    ratio = Ratio(0.5)
+    before = ratio.estimate
+    ratio.update(0, 0)
+    ratio.update(-5, 1)
+    assert ratio.estimate == before
