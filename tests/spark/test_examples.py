@@ -45,3 +45,29 @@ def test_load_aware(session: SparkSession) -> None:
     cheap, dear = found["cheap"], found["dear"]
     assert cheap[0] > 5 * dear[0]  # there are four times as many
     assert 3 < cheap[1] / dear[1] < 5  # as the weights know
+
+
+def test_ads(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both nodes of the network in this session, until both outputs have rows."""
+    from penstock.coordination import manager_named
+    from penstock.network import load_network
+    from penstock.spark.node import NodeRuntime, Workplace
+
+    from .test_network_run import rows_of, run_in_thread, until
+
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    network = load_network(EXAMPLES / "ads.yaml")
+    nodes = [
+        NodeRuntime(network, name, Workplace(tmp_path), manager_named("local", network, name), pace_s=1.0)
+        for name in network.nodes
+    ]
+    threads = [run_in_thread(node, session) for node in nodes]
+    for output in network.outputs:
+        until(lambda output=output: rows_of(tmp_path / "outputs" / output), *threads[1])
+    for node in nodes:
+        node.stop()
+    for thread, errors in threads:
+        thread.join()
+        assert not errors
+    alarms = rows_of(tmp_path / "outputs" / "alarms")
+    assert all(row["score"] > 0.3 for row in alarms)

@@ -1,0 +1,337 @@
+"""Networks as running queries: what they give, what they count, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark")
+
+from penstock.coordination import Fixed, Manager, Open
+from penstock.drop.hashing import gate_seed, uniform
+from penstock.errors import PenstockError
+from penstock.network import Network, parse_network
+from penstock.spark.fleet import Fleet
+from penstock.spark.journal import read_journal
+from penstock.spark.node import NodeRuntime, Workplace
+from penstock.spark.transport import DirectoryTransport
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ROWS = 2_000
+SOURCE = "{format: penstock-replay, arrival: arrival, watermark: 1s, options: {generator: constant, rate: 1000, duration: 2s, partitions: 1}}"
+EVERYTHING = f"""
+nodes: {{A: }}
+inputs: {{i: {SOURCE}, j: {SOURCE}}}
+operators:
+  s:     {{node: A, kind: map, from: i, cost: 0, select: [seq, arrival, seq % 10 as k]}}
+  even:  {{node: A, kind: filter, from: s, cost: 0, where: k % 2 = 0}}
+  big:   {{node: A, kind: filter, from: s, cost: 0, where: k >= 5}}
+  both:  {{node: A, kind: union, from: [even, big], cost: 0}}
+  n:     {{node: A, kind: aggregate, from: s, cost: 0, group: ["window(arrival, '250 milliseconds')", k], agg: [count(*) as rows]}}
+  d:     {{node: A, kind: map, from: j, cost: 0, function: "tests.spark.broken_operators:doubled"}}
+  small: {{node: A, kind: filter, from: s, cost: 0, where: seq < 500}}
+  w:
+    node: A
+    kind: join
+    from: [small, d]
+    cost: 0
+    selectivity: 0.001
+    windows: [1000, 1000]
+    on: left.seq = right.twice AND left.arrival >= right.arrival - INTERVAL 1 HOUR AND left.arrival <= right.arrival + INTERVAL 1 HOUR
+    select: [left.seq, right.twice]
+outputs: {{q: {{from: both}}, windows: {{from: n}}, pairs: {{from: w}}}}
+"""
+
+
+def run_in_thread(runtime: NodeRuntime, spark: SparkSession) -> tuple[threading.Thread, list[BaseException]]:
+    errors: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            runtime.run(spark=spark)
+        except BaseException as error:  # shown by the test
+            errors.append(error)
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    return thread, errors
+
+
+def until(condition: Callable[[], Any], thread: threading.Thread, errors: list[BaseException], seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert thread.is_alive(), errors
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.05)
+
+
+def rows_of(place: Path) -> list[dict[str, Any]]:
+    tables = [pq.read_table(path) for path in sorted(place.glob("*.parquet"))] if place.exists() else []
+    return pa.concat_tables(tables).to_pylist() if tables else []
+
+
+def node(network: Network, name: str, root: Path, manager: Manager | None = None, **options: Any) -> NodeRuntime:
+    chosen = manager if manager is not None else Open(network, name)
+    return NodeRuntime(network, name, Workplace(root), chosen, pace_s=options.pop("pace_s", 0.2), **options)
+
+
+def test_all_kinds_of_operators_give_what_they_should(session: SparkSession, tmp_path: Path) -> None:
+    runtime = node(parse_network(EVERYTHING), "A", tmp_path)
+    thread, errors = run_in_thread(runtime, session)
+    outputs = tmp_path / "outputs"
+    expected = sorted([seq for seq in range(ROWS) if seq % 2 == 0] + [seq for seq in range(ROWS) if seq % 10 >= 5])
+    pairs = sorted(range(0, 500, 2))
+    until(
+        lambda: len(rows_of(outputs / "q")) == len(expected) and len(rows_of(outputs / "pairs")) == len(pairs),
+        thread,
+        errors,
+    )
+    until(lambda: len(rows_of(outputs / "windows")) >= 10, thread, errors)
+    runtime.stop()
+    thread.join()
+    assert not errors
+    assert sorted(row["seq"] for row in rows_of(outputs / "q")) == expected
+    assert sorted(row["seq"] for row in rows_of(outputs / "pairs")) == pairs
+    windows = rows_of(outputs / "windows")
+    # A thousand rows a second: 250 in each whole quarter of a second, 25 of each k; the first may be a part.
+    whole = [row for row in windows if row["window"]["start"] > min(other["window"]["start"] for other in windows)]
+    assert all(row["rows"] == 25 for row in whole)
+    queries = {path.name for path in (tmp_path / "nodes" / "A" / "queries").iterdir()}
+    assert queries == {"s", "n", "w"}, "a query for each group, and one for what has memory behind a split"
+    status = json.loads((tmp_path / "nodes" / "A" / "status.json").read_text())
+    assert status["facts"]["operators"]["even"][2] == pytest.approx(0.5, abs=0.05), "its selectivity"
+    assert {name: kept for name, (_, kept) in status["gates"].items()} == {
+        "i": ROWS,
+        "j": ROWS,
+        "s->even": ROWS,
+        "s->big": ROWS,
+        "s->n": ROWS,
+        "s->small": ROWS,
+    }
+
+
+def test_gates_behind_a_split_drop_their_own_share(session: SparkSession, tmp_path: Path) -> None:
+    network = parse_network(
+        f"""
+nodes: {{A: }}
+inputs: {{i: {SOURCE}}}
+operators:
+  s: {{node: A, kind: map, from: i, cost: 0, select: [seq]}}
+  x: {{node: A, kind: map, from: s, cost: 0, select: [seq]}}
+  y: {{node: A, kind: map, from: s, cost: 0, select: [seq]}}
+outputs: {{q: {{from: x}}, r: {{from: y}}}}
+"""
+    )
+    runtime = node(network, "A", tmp_path, Fixed(network, "A", {"i": 0.5, "s->x": 0.25}))
+    thread, errors = run_in_thread(runtime, session)
+    status = tmp_path / "nodes" / "A" / "status.json"
+    until(lambda: status.exists() and json.loads(status.read_text())["gates"].get("i", [0])[0] == ROWS, thread, errors)
+    runtime.stop()
+    thread.join()
+    assert not errors
+    found = {name: sorted(row["seq"] for row in rows_of(tmp_path / "outputs" / name)) for name in ("q", "r")}
+    passed = pa.array(found["r"])
+    assert 0.42 * ROWS < len(passed) < 0.58 * ROWS
+    assert found["q"] == passed.filter(pa.array(uniform(gate_seed("s->x"), [passed]) < 0.25)).to_pylist()
+    gates = json.loads(status.read_text())["gates"]
+    assert gates == {"i": [ROWS, len(passed)], "s->x": [len(passed), len(found["q"])], "s->y": [len(passed), len(passed)]}
+    journal = read_journal(tmp_path / "nodes" / "A" / "queries" / "s" / "penstock")
+    for record in journal.batches.values():
+        assert record.gates["s->x"][0] == record.gates["i"][1]
+
+
+TWO = f"""
+nodes: {{A: , B: }}
+inputs: {{i: {SOURCE}}}
+operators:
+  a: {{node: A, kind: map, from: i, cost: 0, select: [seq, arrival]}}
+  b: {{node: B, kind: map, from: a, cost: 0, select: [seq]}}
+outputs: {{q: {{from: b}}}}
+"""
+
+
+def test_rows_cross_nodes_exactly_once_whoever_restarts(session: SparkSession, tmp_path: Path) -> None:
+    network = parse_network(TWO)
+    a, b = node(network, "A", tmp_path), node(network, "B", tmp_path)
+    threads = [run_in_thread(a, session), run_in_thread(b, session)]
+    out = tmp_path / "outputs" / "q"
+    until(lambda: len(rows_of(out)) > 300, *threads[1])
+    b.stop()
+    threads[1][0].join()
+    time.sleep(0.5)
+    again = node(network, "B", tmp_path)
+    threads[1] = run_in_thread(again, session)
+    until(lambda: len(rows_of(out)) >= ROWS, *threads[1])
+    for runtime in (a, again):
+        runtime.stop()
+    for thread, errors in threads:
+        thread.join()
+        assert not errors
+    assert sorted(row["seq"] for row in rows_of(out)) == list(range(ROWS))
+
+
+def test_a_batch_that_is_replayed_is_written_once(session: SparkSession, tmp_path: Path) -> None:
+    transport = DirectoryTransport(tmp_path)
+    df = session.range(100)
+    for _ in range(2):
+        transport.write("a->b", df, 7, 100)
+        transport.write("a->b", session.range(5), 8, None)
+        transport.write("a->b", session.range(0), 9, 0)
+    place = transport.place("a->b")
+    assert sorted(path.name for path in place.iterdir()) == ["batch_id=000000007", "batch_id=000000008"]
+    assert [path.name for path in (place / "batch_id=000000007").iterdir()] == ["rows-100-0.parquet"]
+    assert transport.rows_of("x/rows-100-0.parquet") == 100
+    assert transport.rows_of("x/part-0.parquet") is None
+
+
+BROKEN = "tests.spark.broken_operators"
+
+
+def broken(work: str, later: str = "select: [seq]") -> Network:
+    return parse_network(
+        f"nodes: {{A: }}\ninputs: {{i: {SOURCE}}}\noperators:\n  a: {{node: A, from: i, cost: 0, {work}}}\n"
+        f"  b: {{node: A, from: a, cost: 0, {later}}}\noutputs: {{q: {{from: b}}}}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        ("", "line 4: operator 'a' of kind map doesn't say what it does: give it 'select' or 'function'"),
+        ("where: seq > 1", "line 4: operator 'a' of kind map has no 'where': there are select, function"),
+        ("select: [number]", "line 4: operator 'a' needs column 'number', which 'i' doesn't give: it gives seq, arrival"),
+        (f"function: '{BROKEN}:renamed'", "line 5: operator 'b' needs column 'seq', which 'a' doesn't give: it gives number"),
+        (f"function: '{BROKEN}:raises_when_built'", "operator 'a': its function raised RuntimeError: not today"),
+        (f"function: '{BROKEN}:returns_nothing'", "operator 'a': its function must return a DataFrame, it returned None"),
+        (f"function: '{BROKEN}:missing'", "operator 'a': its function .* can't be found"),
+        ("function: 'no.such.module:f'", "operator 'a': its function .* can't be found: No module named 'no'"),
+        ("select: ['seq +']", "operator 'a': .*PARSE_SYNTAX_ERROR"),
+    ],
+)
+def test_an_operator_that_does_not_fit_is_named(session: SparkSession, tmp_path: Path, work: str, message: str) -> None:
+    with pytest.raises(PenstockError, match=message) as found:
+        node(broken(work), "A", tmp_path).run(spark=session)
+    assert "\n" not in str(found.value)
+
+
+def test_an_operator_that_fails_while_it_runs_is_named(session: SparkSession, tmp_path: Path) -> None:
+    runtime = node(broken(f"function: '{BROKEN}:raises_when_run'"), "A", tmp_path)
+    with pytest.raises(PenstockError, match=r"node 'A': operator 'a' failed: ValueError: a row of \d+ is bad") as found:
+        runtime.run(seconds=60, spark=session)
+    assert "\n" not in str(found.value)
+
+
+def test_what_can_be_planned_but_not_run_is_refused(session: SparkSession, tmp_path: Path) -> None:
+    lonely = parse_network(TWO.replace("B: }", "B: , C: }"))
+    with pytest.raises(PenstockError, match="node 'C' runs no operator: place one there, or remove the node"):
+        node(lonely, "A", tmp_path / "1").run(spark=session)
+    unread = parse_network(TWO.replace("format: penstock-replay, ", ""))
+    with pytest.raises(PenstockError, match="input 'i': say with 'format' and 'options' how it is read"):
+        node(unread, "A", tmp_path / "2").run(spark=session)
+    wrong = parse_network(TWO.replace("generator: constant", "generator: magic"))
+    with pytest.raises(PenstockError, match="input 'i' can't be read: .*magic") as found:
+        node(wrong, "A", tmp_path / "3").run(spark=session)
+    assert "\n" not in str(found.value)
+    with pytest.raises(PenstockError, match="there is no node 'Z'; there are A, B"):
+        node(parse_network(TWO), "Z", tmp_path / "4", Open(parse_network(TWO), "A"))
+
+
+def test_a_transport_that_cant_be_written_is_said(session: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "arcs").write_text("in the way")
+    with pytest.raises(PenstockError, match=r"the transport directory .*arcs can't be written: "):
+        node(parse_network(TWO), "A", tmp_path / "run").run(spark=session)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PenstockError, match=r"the directory .*file can't be used: "):
+        node(parse_network(TWO), "A", tmp_path / "file")
+
+
+def test_a_node_is_one_process_and_one_network(tmp_path: Path) -> None:
+    network = parse_network(TWO)
+    first = node(network, "A", tmp_path)
+    with pytest.raises(PenstockError, match="node 'A' runs already in .*: a node is one process"):
+        node(network, "A", tmp_path)
+    changed = parse_network(TWO.replace("select: [seq]}", "select: [seq, 1 as one]}"))
+    with pytest.raises(
+        PenstockError, match=r"the network has changed since .* was made: operator b: select was .* and is .*--reset"
+    ):
+        node(changed, "B", tmp_path)
+    with pytest.raises(PenstockError, match="node 'A' is running in .*: stop it before --reset"):
+        node(changed, "B", tmp_path, reset=True)
+    os.close(first._lock)
+    node(changed, "B", tmp_path, reset=True)
+    dearer = parse_network(TWO.replace("select: [seq]}", "select: [seq, 1 as one]}").replace("cost: 0", "cost: 1"))
+    node(dearer, "A", tmp_path)
+
+
+FLEET = """
+nodes: {A: , B: }
+inputs:
+  i: {max_rate: 1000, format: penstock-replay, arrival: arrival, options: {generator: constant, rate: 400, duration: 300s, partitions: 1}}
+operators:
+  a: {node: A, kind: delay, from: i, cost: 0.002}
+  b: {node: B, kind: delay, from: a, cost: 0.008}
+outputs: {q: {from: b}}
+"""
+
+
+def test_a_fleet_outlives_one_of_its_processes_and_stops_together(tmp_path: Path) -> None:
+    """The real thing: ``penstock run`` with a coordinator, a node killed and started again, Ctrl-C."""
+    path = tmp_path / "network.yaml"
+    path.write_text(FLEET)
+    network = parse_network(FLEET)
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "penstock", "run", str(path), "--dir", str(run), "--pace", "1s"]
+    fleet = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    helper = Fleet(path, network, run, pace="1s")
+
+    def status(name: str) -> dict[str, Any]:
+        place = run / "nodes" / name / "status.json"
+        return json.loads(place.read_text()) if place.exists() else {}
+
+    def wait(condition: Callable[[], Any], seconds: float = 90.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert fleet.poll() is None, fleet.communicate()[0].decode()
+            assert time.monotonic() < deadline, (status("A"), status("B"))
+            time.sleep(0.1)
+
+    try:
+        wait(lambda: status("A").get("why", "").startswith("plan") and status("B").get("outputs"))
+        victim = status("B")["pid"]
+        os.kill(victim, signal.SIGKILL)
+        batches = sum(status("A")["batches"].values())
+        wait(lambda: sum(status("A")["batches"].values()) > batches + 1)
+        helper.start_one("B")
+        wait(lambda: status("B").get("pid") not in (None, victim) and status("B")["outputs"])
+        state = json.loads((run / "coordinator" / "status.json").read_text())
+        assert state["heard"] == ["A", "B"]
+        assert state["plan"]
+    finally:
+        helper.stop()
+        fleet.send_signal(signal.SIGINT)
+        said = fleet.communicate(timeout=90)[0].decode()
+    assert fleet.returncode == 1, "one of them was killed, and that is said"
+    assert "node 'B' stopped" in said
+    pids = [status(name)["pid"] for name in ("A", "B")]
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    costs = status("A")["facts"]["operators"]
+    assert costs["a"][0] == pytest.approx(0.002, rel=0.5)
