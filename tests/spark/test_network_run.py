@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 ROWS = 2_000
-SOURCE = "{format: penstock-replay, arrival: arrival, watermark: 1s, options: {generator: constant, rate: 1000, duration: 2s, partitions: 1}}"
+PLAYED = "{generator: constant, rate: 1000, duration: 2s, partitions: 1}"
+SOURCE = f"{{format: penstock-replay, arrival: arrival, watermark: 1s, options: {PLAYED}}}"
 EVERYTHING = f"""
 nodes: {{A: }}
 inputs: {{i: {SOURCE}, j: {SOURCE}}}
@@ -43,7 +44,7 @@ operators:
   even:  {{node: A, kind: filter, from: s, cost: 0, where: k % 2 = 0}}
   big:   {{node: A, kind: filter, from: s, cost: 0, where: k >= 5}}
   both:  {{node: A, kind: union, from: [even, big], cost: 0}}
-  n:     {{node: A, kind: aggregate, from: s, cost: 0, group: ["window(arrival, '250 milliseconds')", k], agg: [count(*) as rows]}}
+  n:     {{node: A, kind: aggregate, from: s, cost: 0, group: ["window(arrival, '250 ms')", k], agg: [count(*) as rows]}}
   d:     {{node: A, kind: map, from: j, cost: 0, function: "tests.spark.broken_operators:doubled"}}
   small: {{node: A, kind: filter, from: s, cost: 0, where: seq < 500}}
   w:
@@ -53,7 +54,7 @@ operators:
     cost: 0
     selectivity: 0.001
     windows: [1000, 1000]
-    on: left.seq = right.twice AND left.arrival >= right.arrival - INTERVAL 1 HOUR AND left.arrival <= right.arrival + INTERVAL 1 HOUR
+    on: left.seq = right.twice AND left.arrival BETWEEN right.arrival - INTERVAL 1 HOUR AND right.arrival + INTERVAL 1 HOUR
     select: [left.seq, right.twice]
 outputs: {{q: {{from: both}}, windows: {{from: n}}, pairs: {{from: w}}}}
 """
@@ -242,10 +243,10 @@ def test_what_can_be_planned_but_not_run_is_refused(session: SparkSession, tmp_p
     with pytest.raises(PenstockError, match="node 'C' runs no operator: place one there, or remove the node"):
         node(lonely, "A", tmp_path / "1").run(spark=session)
     unread = parse_network(TWO.replace("format: penstock-replay, ", ""))
-    with pytest.raises(PenstockError, match="input 'i': say with 'format' and 'options' how it is read"):
+    with pytest.raises(PenstockError, match=r"input 'i': say with 'format' and 'options' how it is read"):
         node(unread, "A", tmp_path / "2").run(spark=session)
     wrong = parse_network(TWO.replace("generator: constant", "generator: magic"))
-    with pytest.raises(PenstockError, match="input 'i' can't be read: .*magic") as found:
+    with pytest.raises(PenstockError, match=r"input 'i' can't be read: .*magic") as found:
         node(wrong, "A", tmp_path / "3").run(spark=session)
     assert "\n" not in str(found.value)
     with pytest.raises(PenstockError, match="there is no node 'Z'; there are A, B"):
@@ -265,14 +266,14 @@ def test_a_transport_that_cant_be_written_is_said(session: SparkSession, tmp_pat
 def test_a_node_is_one_process_and_one_network(tmp_path: Path) -> None:
     network = parse_network(TWO)
     first = node(network, "A", tmp_path)
-    with pytest.raises(PenstockError, match="node 'A' runs already in .*: a node is one process"):
+    with pytest.raises(PenstockError, match=r"node 'A' runs already in .*: a node is one process"):
         node(network, "A", tmp_path)
     changed = parse_network(TWO.replace("select: [seq]}", "select: [seq, 1 as one]}"))
     with pytest.raises(
         PenstockError, match=r"the network has changed since .* was made: operator b: select was .* and is .*--reset"
     ):
         node(changed, "B", tmp_path)
-    with pytest.raises(PenstockError, match="node 'A' is running in .*: stop it before --reset"):
+    with pytest.raises(PenstockError, match=r"node 'A' is running in .*: stop it before --reset"):
         node(changed, "B", tmp_path, reset=True)
     os.close(first._lock)
     node(changed, "B", tmp_path, reset=True)
@@ -283,7 +284,11 @@ def test_a_node_is_one_process_and_one_network(tmp_path: Path) -> None:
 FLEET = """
 nodes: {A: , B: }
 inputs:
-  i: {max_rate: 1000, format: penstock-replay, arrival: arrival, options: {generator: constant, rate: 400, duration: 300s, partitions: 1}}
+  i:
+    max_rate: 1000
+    format: penstock-replay
+    arrival: arrival
+    options: {generator: constant, rate: 400, duration: 300s, partitions: 1}
 operators:
   a: {node: A, kind: delay, from: i, cost: 0.002}
   b: {node: B, kind: delay, from: a, cost: 0.008}
