@@ -56,6 +56,17 @@ def test_what_always_goes_in_step_is_sure_only_together() -> None:
     assert model.cost("a").error > 3 * together.error
 
 
+def test_batches_of_few_rows_do_not_make_a_cost_of_nothing() -> None:
+    rng = np.random.default_rng(4)
+    model = fed(CostModel({"a": 0.008}), {"a": 0.008}, 10, 4)
+    for _ in range(100):  # nearly shut: what a batch takes is the engine's, give or take
+        rows = int(rng.integers(0, 4))
+        model.update({"a": rows}, 0.12 + rng.normal(0.0, 0.03) + 0.008 * rows)
+    assert 0.003 < model.cost("a").value < 0.016
+    fed(model, {"a": 0.008}, 3, 5)
+    assert model.cost("a").value == pytest.approx(0.008, rel=0.2)
+
+
 def test_nonsense_is_not_learnt_from() -> None:
     model = CostModel({"a": 0.003})
     for rows, busy in (({"a": -1}, 1.0), ({"a": 10}, float("nan")), ({"a": 10}, -1.0), ({"a": float("inf")}, 1.0)):

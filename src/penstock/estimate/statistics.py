@@ -46,14 +46,16 @@ class CostModel:
         overhead_s: float = 0.1,
         noise: float = 0.05,
         wander: float = 0.03,
+        jitter_s: float = 0.03,
         surprise: float = 3.0,
     ) -> None:
         self.operators = tuple(declared)
         self._mean = np.array([*declared.values(), overhead_s], dtype=np.float64)
-        # Declared values are only the start: as unsure as they are great.
-        spread = np.array([*(max(value, 1e-6) for value in declared.values()), overhead_s])
+        # Declared values are only the start: they may be several times too small or too great.
+        spread = np.array([*(3.0 * max(value, 1e-6) for value in declared.values()), overhead_s])
         self._covariance: NDArray[np.float64] = np.diag(spread**2)
-        self._noise, self._wander, self._surprise = noise, wander, surprise
+        self._noise, self._wander, self._surprise, self._jitter_s = noise, wander, surprise, jitter_s
+        self._least = 0.2 * self._mean
         self.batches = 0
 
     def update(self, rows: Mapping[str, float], busy_s: float) -> None:
@@ -61,11 +63,13 @@ class CostModel:
         counts = np.array([*(float(rows.get(name, 0.0)) for name in self.operators), 1.0])
         if not (math.isfinite(busy_s) and busy_s >= 0.0 and np.all(np.isfinite(counts)) and np.all(counts >= 0.0)):
             return
-        drift = self._wander * self._mean
+        drift = self._wander * np.maximum(
+            self._mean, self._least
+        )  # what was taken for nothing may still turn out to be something
         self._covariance[np.diag_indices_from(self._covariance)] += drift**2
         expected = float(counts @ self._mean)
         off = busy_s - expected
-        noise = (self._noise * max(busy_s, expected)) ** 2 + 1e-6
+        noise = (self._noise * max(busy_s, expected)) ** 2 + self._jitter_s**2
         spread = float(counts @ self._covariance @ counts) + noise
         if off * off > self._surprise**2 * spread:
             self._forget(counts, off, expected)

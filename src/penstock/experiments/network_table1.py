@@ -81,11 +81,9 @@ def _traffic(*, capped: bool) -> dict[str, dict[str, str | float]]:
 def _row(name: str, run: NetworkRun, rates: tuple[float, float] | None, paper: list[str] | None) -> Row:
     """In units of the table: tuples a time unit."""
     unit = UNIT_S
-    a_out = [run.gate_rates(arc)[0] * unit for arc in ("a1->b1", "a2->b2")]
-    kept = [run.gate_rates(gate)[1] * unit for gate in ("i1", "i2")]
-    arriving = list(rates) if rates is not None else kept
+    a_out = [run.gate_rates(gate)[1] * unit for gate in ("i1", "i2")]  # all selectivities are 1
+    arriving = list(rates) if rates is not None else a_out
     b_out = [run.rate(output) * unit for output in ("q1", "q2")]
-    passed = [run.gate_rates(arc)[1] * unit for arc in ("a1->b1", "a2->b2")] if rates is None else a_out
     told = paper or ["-", "-", "-", "-"]
     mean_s, worst_s = run.delays()
     return {
@@ -93,9 +91,9 @@ def _row(name: str, run: NetworkRun, rates: tuple[float, float] | None, paper: l
         "rates at A": _pair(arriving),
         "A load": (arriving[0] * run.cost("a1") + arriving[1] * run.cost("a2")) / unit,
         "A load, paper": told[0],
-        "A throughput": _pair(kept if rates is None else a_out),
+        "A throughput": _pair(a_out),
         "A throughput, paper": told[1],
-        "B load": (passed[0] * run.cost("b1") + passed[1] * run.cost("b2")) / unit,
+        "B load": (a_out[0] * run.cost("b1") + a_out[1] * run.cost("b2")) / unit,
         "B load, paper": told[2],
         "B throughput": _pair(b_out),
         "B throughput, paper": told[3],
