@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-ROWS = 2_000
-PLAYED = "{generator: constant, rate: 1000, duration: 2s, partitions: 1}"
+ROWS = 4_000
+PLAYED = "{generator: constant, rate: 1000, duration: 4s, partitions: 1}"
 SOURCE = f"{{format: penstock-replay, arrival: arrival, watermark: 1s, options: {PLAYED}}}"
 EVERYTHING = f"""
 nodes: {{A: }}
@@ -44,9 +44,10 @@ operators:
   even:  {{node: A, kind: filter, from: s, cost: 0, where: k % 2 = 0}}
   big:   {{node: A, kind: filter, from: s, cost: 0, where: k >= 5}}
   both:  {{node: A, kind: union, from: [even, big], cost: 0}}
-  n:     {{node: A, kind: aggregate, from: s, cost: 0, group: ["window(arrival, '250 ms')", k], agg: [count(*) as rows]}}
+  n:     {{node: A, kind: aggregate, from: s, cost: 0, group: ["window(arrival, '1 second')", k], agg: [count(*) as n]}}
   d:     {{node: A, kind: map, from: j, cost: 0, function: "tests.spark.broken_operators:doubled"}}
   small: {{node: A, kind: filter, from: s, cost: 0, where: seq < 500}}
+  m:     {{node: A, kind: aggregate, from: j, cost: 0, group: ["window(arrival, '1 second')"], agg: [count(*) as n]}}
   w:
     node: A
     kind: join
@@ -56,7 +57,7 @@ operators:
     windows: [1000, 1000]
     on: left.seq = right.twice AND left.arrival BETWEEN right.arrival - INTERVAL 1 HOUR AND right.arrival + INTERVAL 1 HOUR
     select: [left.seq, right.twice]
-outputs: {{q: {{from: both}}, windows: {{from: n}}, pairs: {{from: w}}}}
+outputs: {{q: {{from: both}}, windows: {{from: n}}, pairs: {{from: w}}, ticks: {{from: m}}}}
 """
 
 
@@ -83,7 +84,7 @@ def until(condition: Callable[[], Any], thread: threading.Thread, errors: list[B
 
 
 def rows_of(place: Path) -> list[dict[str, Any]]:
-    tables = [pq.read_table(path) for path in sorted(place.glob("*.parquet"))] if place.exists() else []
+    tables = [pq.read_table(path) for path in sorted(place.glob("batch_id=*.parquet"))] if place.exists() else []
     return pa.concat_tables(tables).to_pylist() if tables else []
 
 
@@ -110,11 +111,11 @@ def test_all_kinds_of_operators_give_what_they_should(session: SparkSession, tmp
     assert sorted(row["seq"] for row in rows_of(outputs / "q")) == expected
     assert sorted(row["seq"] for row in rows_of(outputs / "pairs")) == pairs
     windows = rows_of(outputs / "windows")
-    # A thousand rows a second: 250 in each whole quarter of a second, 25 of each k; the first may be a part.
+    # A thousand rows a second, so a hundred of each k in a whole window; the first may be a part.
     whole = [row for row in windows if row["window"]["start"] > min(other["window"]["start"] for other in windows)]
-    assert all(row["rows"] == 25 for row in whole)
+    assert all(row["n"] == 100 for row in whole)
     queries = {path.name for path in (tmp_path / "nodes" / "A" / "queries").iterdir()}
-    assert queries == {"s", "n", "w"}, "a query for each group, and one for what has memory behind a split"
+    assert queries == {"s", "n", "w", "j", "m"}, "a query for each group, and one for what has memory behind a split"
     status = json.loads((tmp_path / "nodes" / "A" / "status.json").read_text())
     assert status["facts"]["operators"]["even"][2] == pytest.approx(0.5, abs=0.05), "its selectivity"
     assert {name: kept for name, (_, kept) in status["gates"].items()} == {
@@ -124,7 +125,10 @@ def test_all_kinds_of_operators_give_what_they_should(session: SparkSession, tmp
         "s->big": ROWS,
         "s->n": ROWS,
         "s->small": ROWS,
+        "j->d": ROWS,
+        "j->m": ROWS,
     }
+    assert not list((tmp_path / "arcs" / "j--m").glob("*/*.parquet"))[50:], "what was read is removed"
 
 
 def test_gates_behind_a_split_drop_their_own_share(session: SparkSession, tmp_path: Path) -> None:
@@ -175,16 +179,24 @@ def test_rows_cross_nodes_exactly_once_whoever_restarts(session: SparkSession, t
     until(lambda: len(rows_of(out)) > 300, *threads[1])
     b.stop()
     threads[1][0].join()
-    time.sleep(0.5)
-    again = node(network, "B", tmp_path)
-    threads[1] = run_in_thread(again, session)
+    a.stop()
+    threads[0][0].join()
+    again = [node(network, name, tmp_path) for name in ("A", "B")]
+    threads = [run_in_thread(runtime, session) for runtime in again]
     until(lambda: len(rows_of(out)) >= ROWS, *threads[1])
-    for runtime in (a, again):
+    for runtime in again:
         runtime.stop()
     for thread, errors in threads:
         thread.join()
         assert not errors
     assert sorted(row["seq"] for row in rows_of(out)) == list(range(ROWS))
+
+
+def test_a_large_batch_says_how_large_it_is(session: SparkSession, tmp_path: Path) -> None:
+    transport = DirectoryTransport(tmp_path)
+    transport.write("a->b", session.range(60_000), 1, 60_000)
+    files = list((transport.place("a->b") / "batch_id=000000001").glob("*.parquet"))
+    assert sum(transport.rows_of(f"file://{path}") or 0 for path in files) == 60_000
 
 
 def test_a_batch_that_is_replayed_is_written_once(session: SparkSession, tmp_path: Path) -> None:
@@ -216,8 +228,11 @@ def broken(work: str, later: str = "select: [seq]") -> Network:
     [
         ("", "line 4: operator 'a' of kind map doesn't say what it does: give it 'select' or 'function'"),
         ("where: seq > 1", "line 4: operator 'a' of kind map has no 'where': there are select, function"),
-        ("select: [number]", "line 4: operator 'a' needs column 'number', which 'i' doesn't give: it gives seq, arrival"),
-        (f"function: '{BROKEN}:renamed'", "line 5: operator 'b' needs column 'seq', which 'a' doesn't give: it gives number"),
+        ("select: [number]", "line 4: operator 'a' needs column 'number', which 'i' doesn't give: it gives arrival, seq, key"),
+        (
+            f"function: '{BROKEN}:renamed'",
+            "line 5: operator 'b' needs column 'seq', which 'a' doesn't give: it gives arrival, number",
+        ),
         (f"function: '{BROKEN}:raises_when_built'", "operator 'a': its function raised RuntimeError: not today"),
         (f"function: '{BROKEN}:returns_nothing'", "operator 'a': its function must return a DataFrame, it returned None"),
         (f"function: '{BROKEN}:missing'", "operator 'a': its function .* can't be found"),
@@ -276,7 +291,16 @@ def test_a_node_is_one_process_and_one_network(tmp_path: Path) -> None:
     with pytest.raises(PenstockError, match=r"node 'A' is running in .*: stop it before --reset"):
         node(changed, "B", tmp_path, reset=True)
     os.close(first._lock)
+    (tmp_path / "outputs" / "q").mkdir(parents=True)
     node(changed, "B", tmp_path, reset=True)
+    assert (tmp_path / "outputs-1" / "q").exists(), "answers are put aside"
+    (tmp_path / "network.json").write_text("{torn")
+    with pytest.raises(PenstockError, match=r"network.json is damaged: .*--reset"):
+        node(changed, "A", tmp_path)
+    Workplace(tmp_path / "other").claim(changed)
+    (tmp_path / "other" / "network.json").write_text("{torn")
+    Workplace(tmp_path / "other").claim(changed, reset=True)
+    (tmp_path / "network.json").write_bytes((tmp_path / "other" / "network.json").read_bytes())
     dearer = parse_network(TWO.replace("select: [seq]}", "select: [seq, 1 as one]}").replace("cost: 0", "cost: 1"))
     node(dearer, "A", tmp_path)
 

@@ -232,10 +232,11 @@ def test_messages_that_make_no_sense_are_counted(tmp_path: Path) -> None:
     coordinator = engine.coordinator
     assert coordinator is not None
     post = DirectoryPost(tmp_path, "A", [COORDINATOR], "x")
-    for kind, body in (("facts", {"node": "B", "capacity": 1, "operators": {}, "rates": {}}), ("facts", {}), ("song", {})):
+    wrong = {"node": "B", "capacity": 1, "operators": {}, "rates": {}}
+    for kind, body in (("facts", wrong), ("facts", {}), ("song", {}), ("want", {"number": "x"})):
         post.send(COORDINATOR, kind, body, replaces=False)
     coordinator.step()
-    assert coordinator.wrong == {"A": 3}
+    assert coordinator.wrong == {"A": 4}
     mail = DirectoryPost(tmp_path, COORDINATOR, ["A", "B"], "x")
     mail.send("A", "plan", {"number": "x"})
     mail.send("A", "song", {})
@@ -255,6 +256,60 @@ def test_numbers_say_which_plan(tmp_path: Path) -> None:
     engine.rates = {"i1": 10.0, "i2": 10.0}
     engine.settle(6)
     assert engine.coordinator.number == 0
+
+
+def test_an_input_that_goes_quiet_is_not_planned_for(tmp_path: Path) -> None:
+    for name in ("exact", "d-fit"):
+        engine = Engine(tmp_path / name, *MANAGERS[name])
+        engine.settle()
+        agent = engine.agents["A"]
+        for _ in range(12):  # i1 has nothing more, so its query runs no batch
+            engine.now += PACE
+            agent.pump()
+            kept = 500 * agent.arriving("a2", {"i2": 500})["i2"]
+            agent.measured("a2", {"a2": int(kept)}, {"a2": int(kept)}, 0.1 + 2 * UNIT * kept)
+            if engine.coordinator is not None:
+                engine.coordinator.step()
+            agent.pump()
+        assert agent.facts().rates["i1"] == 0.0
+        assert kept / PACE == pytest.approx(0.45 / UNIT, rel=0.2), "all of A is i2's now"
+
+
+def test_all_inputs_of_a_query_swing(tmp_path: Path) -> None:
+    network = NetworkBuilder().node("A").input("i").input("j").union("u", "A", "i", "j", cost=UNIT).output("q", "u").build()
+    agent = Agent(network, "A", Local(network, "A"), None, PACE, queries={"u": ["u"]}, clock=lambda: 0.0)
+    sizes = []
+    for turn in range(12):
+        keep = agent.arriving("u", {"i": 500, "j": 500}, 2.0 * turn)
+        sizes.append(500 * (keep["i"] + keep["j"]))
+    assert max(sizes[6:]) > 1.1 * min(sizes[6:])
+
+
+def test_a_plan_that_comes_again_is_not_forgotten() -> None:
+    follower = Follower(figure1(), "A")
+    for number in range(1, 300):
+        body = {"number": number, "flows": {"i1": float(number)}, "keep": {}}
+        follower.hear(Message(COORDINATOR, "A", 1, number, "plan", body, 0.0))
+    for kind in ("announce", "plan"):
+        follower.hear(Message(COORDINATOR, "A", 1, 500, kind, {"number": 3, "flows": {"i1": 3.0}, "keep": {}}, 0.0))
+    assert follower.decide({}).flows == {"i1": 3.0}
+    assert not [kind for _, kind, _ in follower.say() if kind == "want"]
+
+
+def test_a_full_disk_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(tmp_path, Follower, "exact")
+    engine.settle(4)
+    assert engine.coordinator is not None
+    with monkeypatch.context() as patch:
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr("penstock.coordination.post._write", full)
+        engine.step()
+    flow = engine.settle()
+    assert flow["b1"] + flow["b2"] == pytest.approx(engine.optimum(), rel=0.08)
+    assert any("No space left" in note for note in engine.agents["A"].notes)
 
 
 # -- D-FIT ---------------------------------------------------------------------------------------------------------------
@@ -370,6 +425,18 @@ def test_a_parent_that_missed_a_change_asks_for_the_whole() -> None:
     parent.refresh()
     assert parent.table is not None
     assert len(parent._tables["B"]) == len(child.table or ())
+
+
+def test_a_restarted_child_learns_what_is_above_it(tmp_path: Path) -> None:
+    """A is much cheaper than declared, so far more can come to B than B was told."""
+    engine = Engine(tmp_path, Peer)
+    engine.costs |= {"a1": UNIT / 4, "a2": UNIT / 2}
+    before = engine.settle(20)
+    learnt = engine.agents["B"].snapshot()
+    engine.agents["B"] = engine.agent("B")
+    engine.agents["B"].restore(learnt)
+    after = engine.settle(14)
+    assert after["b1"] + after["b2"] == pytest.approx(before["b1"] + before["b2"], rel=0.1)
 
 
 def test_d_fit_refuses_what_is_no_tree() -> None:

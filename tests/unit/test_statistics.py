@@ -67,6 +67,12 @@ def test_batches_of_few_rows_do_not_make_a_cost_of_nothing() -> None:
     assert model.cost("a").value == pytest.approx(0.008, rel=0.2)
 
 
+def test_a_cost_declared_as_nothing_is_found() -> None:
+    model = fed(CostModel({"a": 0.0}), {"a": 0.01}, 3, 6)
+    assert model.cost("a").value == pytest.approx(0.01, rel=0.15)
+    assert fed(CostModel({"a": 0.0, "b": 0.004}), {"a": 0.01, "b": 0.004}, 12, 7).cost("a").value == pytest.approx(0.01, rel=0.2)
+
+
 def test_nonsense_is_not_learnt_from() -> None:
     model = CostModel({"a": 0.003})
     for rows, busy in (({"a": -1}, 1.0), ({"a": 10}, float("nan")), ({"a": 10}, -1.0), ({"a": float("inf")}, 1.0)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -20,12 +21,13 @@ _POLL_S = 0.02
 METHODS = ("exact", "solver", "solver-w", "fit")
 
 
-def coordinate(
+def coordinate(  # noqa: PLR0917 - options of a command
     path: Path = typer.Argument(..., metavar="NETWORK.yaml", help="The network, as YAML."),
     directory: Path = typer.Option(Path("penstock-run"), "--dir", help="The directory in which the network runs."),
     method: str = typer.Option("exact", "--method", help=f"How to plan: {', '.join(METHODS)}."),
     epsilon: float = typer.Option(0.05, "--epsilon", help="Relative error of solver, solver-w and fit."),
     seconds: str | None = typer.Option(None, "--for", help="Stop by itself after this long."),
+    parent: int | None = typer.Option(None, "--parent", hidden=True),
 ) -> None:
     """Coordinate the nodes of a network: collect what they measure, plan, and say which plan is in force."""
     from penstock.coordination import COORDINATOR, Coordinator, DirectoryPost  # noqa: PLC0415 - commands load what they need
@@ -52,9 +54,9 @@ def coordinate(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda got, _: stopping.append(got))
     end = None if seconds is None else time.monotonic() + parse_duration(seconds, "--for")
-    parent, shown = os.getppid(), 0.0
+    shown = 0.0
     typer.echo("coordinator runs", err=True)
-    while not stopping and (end is None or time.monotonic() < end) and os.getppid() == parent:
+    while not stopping and (end is None or time.monotonic() < end) and parent in (None, os.getppid()):
         announced = coordinator.step()
         if announced or time.monotonic() - shown > 1.0:
             _show(place / "status.json", coordinator.status())
@@ -79,5 +81,6 @@ def _locked(place: Path) -> int:
 
 def _show(path: Path, status: dict[str, Any]) -> None:
     temporary = path.with_name(f".{path.name}")
-    temporary.write_text(json.dumps(status))
-    temporary.replace(path)
+    with contextlib.suppress(OSError):  # a view, no more
+        temporary.write_text(json.dumps(status))
+        temporary.replace(path)

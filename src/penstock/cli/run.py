@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import sys
 import time
@@ -34,7 +36,8 @@ def run(  # noqa: PLR0917 - options of a command
     epsilon: float = typer.Option(0.05, "--epsilon", help="Relative error of solver, solver-w, fit and d-fit."),
     keep: str | None = typer.Option(None, "--keep", help="Fixed shares instead of a manager: i1=0.5,i2=0.25."),
     seconds: str | None = typer.Option(None, "--for", help="Stop by itself after this long."),
-    reset: bool = typer.Option(False, "--reset", help="Start anew, also if the network has changed; answers stay."),
+    reset: bool = typer.Option(False, "--reset", help="Start anew, also if the network has changed; answers are put aside."),
+    parent: int | None = typer.Option(None, "--parent", hidden=True),
 ) -> None:
     """Run a query network: each node as a Spark application of its own, with gates at every drop location."""
     from penstock.coordination.managers import manager_named  # noqa: PLC0415 - commands load what they need
@@ -42,7 +45,9 @@ def run(  # noqa: PLR0917 - options of a command
     from penstock.network import load_network  # noqa: PLC0415
 
     network = load_network(path)
-    sys.path.insert(0, str(path.absolute().parent))  # where its functions are
+    beside = str(path.absolute().parent)  # where its functions are, for us and for Spark's workers
+    sys.path.insert(0, beside)
+    os.environ["PYTHONPATH"] = os.pathsep.join([beside, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]).rstrip(os.pathsep)
     pace_s = parse_duration(pace, "--pace")
     run_s = None if seconds is None else parse_duration(seconds, "--for")
     shares = _shares(network, keep)
@@ -51,8 +56,9 @@ def run(  # noqa: PLR0917 - options of a command
 
         if node not in network.nodes:
             raise PenstockError(f"there is no node {node!r}; there are {', '.join(network.nodes)}")
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # PySpark's, with whole stack traces
         chosen = manager_named(manager, network, node, epsilon=epsilon, keep=shares)
-        runtime = NodeRuntime(network, node, Workplace(directory), chosen, pace_s=pace_s, reset=reset)
+        runtime = NodeRuntime(network, node, Workplace(directory), chosen, pace_s=pace_s, reset=reset, parent=parent)
         stop_on_signals(runtime)
         runtime.run(run_s, on_ready=lambda: typer.echo(f"node {node} runs", err=True))
         return

@@ -24,18 +24,32 @@ def stats(
     """Show what a network has measured: costs and selectivities with their errors, rates, gates, outputs, messages."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(directory.glob("nodes/*/status.json")):
-        try:
-            found[path.parent.name] = json.loads(path.read_text())
-        except (OSError, ValueError):
-            continue
+        status = _read(path)
+        if status is not None:
+            found[path.parent.name] = status
+    coordinator = _read(directory / "coordinator" / "status.json")
     if not found:
         raise PenstockError(f"{directory}: no node has reported there; give the --dir of a network that runs or ran")
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(found | ({"coordinator": coordinator} if coordinator is not None else {}), indent=2))
         return
     console = Console(highlight=False)
     for node, status in found.items():
         _show(console, node, status)
+    if coordinator is not None:
+        made = f"{coordinator['plans_made']} plans made, number {coordinator['plan']} in force"
+        console.print(
+            Text(f"coordinator: {coordinator['method']}, {made}, heard of {', '.join(coordinator['heard']) or 'nobody'}")
+        )
+        _show_ignored(console, coordinator)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return found
 
 
 def _show(console: Console, node: str, status: dict[str, Any]) -> None:
@@ -83,11 +97,15 @@ def _show(console: Console, node: str, status: dict[str, Any]) -> None:
         console.print(Text(f"output {name}: {total['rows']:,} rows{late}"))
     for peer, seconds in status["silent_s"].items():
         console.print(Text(f"{peer} has not been heard of for {seconds:.0f} s: the last plan stays in force"))
+    _show_ignored(console, status)
+    for note in status["notes"]:
+        console.print(Text(f"note: {note}"))
+
+
+def _show_ignored(console: Console, status: dict[str, Any]) -> None:
     ignored = {reason: count for reason, count in status["ignored"].items() if count}
     if ignored or status["wrong"]:
         parts = [f"{count} {reason}" for reason, count in ignored.items()] + (
             [f"{status['wrong']} wrong"] if status["wrong"] else []
         )
         console.print(Text(f"messages ignored: {', '.join(parts)}"))
-    for note in status["notes"]:
-        console.print(Text(f"note: {note}"))

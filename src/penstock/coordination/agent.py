@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -10,11 +11,11 @@ from typing import Any
 
 from penstock.coordination.facts import Facts, OperatorFacts, entries_of, with_facts
 from penstock.coordination.manager import Limits, Manager
-from penstock.coordination.post import Post
+from penstock.coordination.post import Message, Post
 from penstock.errors import PenstockError
 from penstock.estimate.statistics import CostModel, Ratio
 from penstock.network.coefficients import Coefficients, part_of
-from penstock.network.model import Network
+from penstock.network.model import Network, Operator
 
 __all__ = ["Agent", "Demand"]
 
@@ -39,7 +40,7 @@ class Demand:
 
     def __init__(self, pace_s: float, *, steady: bool) -> None:
         self._pace_s = pace_s
-        self._steady = steady
+        self.steady = steady
         self._window_s = pace_s * (1.0 if steady else 4.0)
         self._burst_s = pace_s * (1.25 if steady else 2.0)
         self._seen: deque[tuple[float, int]] = deque()
@@ -55,7 +56,7 @@ class Demand:
         self._first_s = now_s if self._first_s is None else self._first_s
         self._last_s = now_s
         elapsed = min(max(since, self._pace_s), self._burst_s)
-        if self._steady:
+        if self.steady:
             self.rate = rows / elapsed
         else:
             self._seen.append((now_s, rows))
@@ -88,6 +89,13 @@ class Demand:
         return keep
 
 
+def _ratio(operator: Operator) -> Ratio:
+    """What an aggregate or a join gives comes in jerks, nothing for a while and then much: it takes long to know."""
+    if operator.kind in ("aggregate", "join"):
+        return Ratio(operator.selectivity, weight=5_000.0, decay=0.98, surprise=math.inf)
+    return Ratio(operator.selectivity)
+
+
 class Agent:
     """Serves one node. Queries call it from their own threads, so whatever it does is done one at a time.
 
@@ -113,7 +121,7 @@ class Agent:
         self._lock = threading.RLock()
         operators = network.operators
         self._models = {query: CostModel({name: operators[name].cost for name in names}) for query, names in queries.items()}
-        self._ratios = {name: Ratio(operators[name].selectivity) for names in queries.values() for name in names}
+        self._ratios = {name: _ratio(operators[name]) for names in queries.values() for name in names}
         self._demands = {
             entry: Demand(pace_s, steady=entry.partition("->")[0] in network.inputs) for entry in entries_of(network, node)
         }
@@ -126,7 +134,8 @@ class Agent:
         self.guarded = False
         """Whether the last batch was cut short by the guard."""
         self._limits = Limits()
-        self._said_s = clock()
+        self._said_s: dict[str, float] = {}
+        self._rested_s = clock()
         self._began_s = clock()
         self._heard: dict[str, float] = {}
         self.wrong = 0
@@ -144,6 +153,7 @@ class Agent:
                 cycle = now - self._started[query]
                 self._cycles[query] = 0.7 * self._cycles.get(query, cycle) + 0.3 * cycle
             self._started[query] = now
+            swing = self._swing(query)
             elapsed = {entry: self._demands[entry].arrive(count, now) for entry, count in rows.items()}
             for entry, demand in self._demands.items():
                 if entry not in rows:
@@ -153,7 +163,7 @@ class Agent:
             keep = dict(self._limits.keep)
             for entry, count in rows.items():
                 flow = self._limits.flows.get(entry)
-                allowed = self._demands[entry].keep(count, flow, elapsed[entry], self._swing(query, entry))
+                allowed = self._demands[entry].keep(count, flow, elapsed[entry], swing if self._demands[entry].steady else 0.0)
                 keep[entry] = max(allowed, self._explored(entry, count)) * self._limits.keep.get(entry, 1.0)
             if self.manager.guards:
                 self._guard(rows, keep)
@@ -187,14 +197,12 @@ class Agent:
         elif late < _TIMELY:
             self._headroom = min(1.0, self._headroom + _UP)
 
-    def _swing(self, query: str, entry: str) -> float:
+    def _swing(self, query: str) -> float:
         """A little more and a little less by turns, and queries against each other.
 
         Where every batch has the same size, what a batch costs can't be told from what its rows cost. An arc brings batches of
         all sizes anyway.
         """
-        if entry.partition("->")[0] not in self.network.inputs:
-            return 0.0
         self._turns[query] = self._turns.get(query, list(self._models).index(query)) + 1
         return _SWING if self._turns[query] % 2 else -_SWING
 
@@ -249,9 +257,10 @@ class Agent:
         """Take in what has come and say what there is to say."""
         now = self._clock() if now_s is None else now_s
         with self._lock:
+            self._rest(now)
             if self._post is None:
                 return
-            for message in self._post.receive():
+            for message in self._received():
                 self._heard[message.sender] = now
                 try:
                     self.manager.hear(message)
@@ -260,20 +269,37 @@ class Agent:
                     self._note(f"from {message.sender}: {error}")
             self._speak(now)
 
+    def _received(self) -> list[Message]:
+        try:
+            return self._post.receive() if self._post is not None else []
+        except (OSError, PenstockError) as error:  # a full disk passes; the messages are still there
+            self._note(f"messages could not be read: {error}")
+            return []
+
+    def _rest(self, now: float) -> None:
+        """A query without rows runs no batch, so that its input has gone quiet shows only here."""
+        if now - self._rested_s < self.pace_s:
+            return
+        self._rested_s = now
+        before = [demand.rate for demand in self._demands.values()]
+        for demand in self._demands.values():
+            demand.idle(now)
+        if [demand.rate for demand in self._demands.values()] != before:
+            self.manager.decide({entry: demand.rate for entry, demand in self._demands.items()})
+            self.manager.learn(self.facts())
+
     def _speak(self, now: float) -> None:
         if self._post is None:
             return
         try:
             said = self.manager.say()
+            said += [(peer, "alive", {}) for peer in self.manager.peers if now - self._said_s.get(peer, now) > _ALIVE_S]
             for to, kind, body in said:
                 if not self._post.send(to, kind, body):
                     self.manager.unheard(to, kind)
-            if not said and now - self._said_s > _ALIVE_S:
-                for peer in self.manager.peers:
-                    self._post.send(peer, "alive", {})
-                said = [("", "alive", {})]
-            if said:
-                self._said_s = now
+                self._said_s[to] = now
+            for peer in self.manager.peers:
+                self._said_s.setdefault(peer, now)
         except OSError as error:
             self._note(f"a message could not be sent: {error.strerror}")
 
@@ -284,7 +310,7 @@ class Agent:
     def silent(self, now_s: float) -> dict[str, float]:
         """Peers that have not been heard of for long, with the seconds since."""
         since = {peer: now_s - self._heard.get(peer, self._began_s) for peer in self.manager.peers}
-        return {peer: seconds for peer, seconds in since.items() if seconds > _SILENT_PACES * self.pace_s}
+        return {peer: seconds for peer, seconds in since.items() if seconds > max(_SILENT_PACES * self.pace_s, 3.0 * _ALIVE_S)}
 
     # -- what it shows and keeps ---------------------------------------------------------------------------------------
 

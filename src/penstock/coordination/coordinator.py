@@ -24,6 +24,7 @@ _BOUNDED = ("solver", "solver-w", "fit", "early-fit")
 _TOLERANCE = {"exact": 0.02, "greedy": 0.02}
 _SAY_AGAIN_S = 1.0
 _DIGITS = 3
+_BOOK = 256
 
 
 class Coordinator:
@@ -60,6 +61,7 @@ class Coordinator:
         self._planned_with: dict[str, Facts] = {}
         self._planner: Planner = self._made({})
         self._numbers: dict[str, int] = {}
+        self._last_number = 0
         self._plans: dict[int, Plan] = {}
         self._bodies: dict[int, dict[str, Any]] = {}
         self._uploaded: dict[str, set[int]] = {node: set() for node in self._nodes}
@@ -79,15 +81,19 @@ class Coordinator:
     def step(self) -> bool:
         """Take in what has come and act on it; whether something was announced."""
         fresh = False
-        for message in self._post.receive():
-            try:
-                fresh = self._hear(message) or fresh
-            except PenstockError as error:
-                self.wrong[message.sender] += 1
-                log.warning("from %s: %s", message.sender, error)
-        announced = self._plan() if fresh else False
-        if not announced and self._clock() - self._said_s > _SAY_AGAIN_S and self.number is not None:
-            self._announce(self._nodes, {})
+        try:
+            for message in self._post.receive():
+                try:
+                    fresh = self._hear(message) or fresh
+                except (PenstockError, KeyError, TypeError, ValueError) as error:
+                    self.wrong[message.sender] += 1
+                    log.warning("from %s: %s", message.sender, error)
+            announced = self._plan() if fresh else False
+            if not announced and self._clock() - self._said_s > _SAY_AGAIN_S and self.number is not None:
+                self._announce(self._nodes, {})
+        except OSError as error:  # a full disk passes
+            log.warning("messages could not be exchanged: %s", error.strerror)
+            return False
         return announced
 
     def _hear(self, message: Message) -> bool:
@@ -176,10 +182,15 @@ class Coordinator:
         }
         key = json.dumps(body, sort_keys=True)
         if key not in self._numbers:
-            self._numbers[key] = max(self._numbers.values(), default=0) + 1
-        number = self._numbers[key]
-        self._plans[number] = plan
-        self._bodies[number] = body
+            self._last_number += 1
+            self._numbers[key] = self._last_number
+        number = self._numbers.pop(key)
+        self._numbers[key] = number  # the last used come last
+        self._plans[number], self._bodies[number] = plan, body
+        for old in list(self._numbers)[:-_BOOK]:
+            gone = self._numbers.pop(old)
+            self._plans.pop(gone, None)
+            self._bodies.pop(gone, None)
         return number
 
     def _announce(self, nodes: tuple[str, ...], scaling: Mapping[str, float]) -> None:
@@ -196,7 +207,7 @@ class Coordinator:
             return
         content = {
             "number": self.number,
-            "next": max(self._numbers.values(), default=0),
+            "next": self._last_number,
             "body": self._bodies.get(self.number or 0),
             "facts": [facts.to_body() for facts in self.facts.values()],
         }
@@ -223,7 +234,7 @@ class Coordinator:
         if body is not None:
             self._bodies[number] = body
             self._numbers[json.dumps(body, sort_keys=True)] = number
-        self._numbers.setdefault("", last)
+        self._last_number = last
 
     def status(self) -> dict[str, Any]:
         """Return what a person may want to see, as plain JSON values."""
@@ -234,6 +245,7 @@ class Coordinator:
             "plans_made": self.plans_made,
             "heard": sorted(self.facts),
             "ignored": dict(self._post.ignored),
+            "wrong": sum(self.wrong.values()),
             "score": plan.score if plan is not None else None,
             "keep": dict(plan.keep) if plan is not None else {},
         }

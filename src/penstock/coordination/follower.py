@@ -62,11 +62,14 @@ class Follower(Manager):
                 flows = {str(name): float(flow) for name, flow in message.body["flows"].items() if name in self._own}
                 keep = {str(name): min(1.0, max(0.0, float(share))) for name, share in message.body["keep"].items()}
                 number = int(message.body["number"])
+                self._book.pop(number, None)
                 self._book[number] = Limits(flows, keep, f"plan {number}")
-                for old in sorted(self._book)[:-_BOOK]:
+                for old in list(self._book)[:-_BOOK]:  # those that were not used for longest
                     del self._book[old]
             elif message.kind == "announce":
                 self._number = int(message.body["number"])
+                if self._number in self._book:
+                    self._book[self._number] = self._book.pop(self._number)
             elif message.kind != "alive":
                 raise PenstockError(f"a message of kind {message.kind!r}, which a node doesn't know")
         except (KeyError, TypeError, ValueError, AttributeError) as error:

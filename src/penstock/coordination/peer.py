@@ -92,6 +92,7 @@ class Peer(Manager):
         self._again: set[str] = set(self.children)
         self._rates: dict[str, float] | None = None
         self._stale = True
+        self._greeted = False
         self.trouble: str | None = None
         """Why the last table could not be made."""
         self.made = 0
@@ -134,8 +135,10 @@ class Peer(Manager):
         child, body = message.sender, message.body
         if message.kind == "again" and child == self.parent:
             self._sent = None
+        elif message.kind == "hello" and child in self.children:  # it has just started, and knows nothing of those above
+            self._passed_on = {}
         elif message.kind == "above" and child == self.parent:
-            self._above = {facts.node: facts for facts in map(Facts.from_body, body["facts"])}
+            self._above |= {facts.node: facts for facts in map(Facts.from_body, body["facts"])}
             self._make_again()
         elif message.kind in ("table", "rates") and child not in self.children:
             raise PenstockError(f"a {message.kind} from {child!r}, which is no child")
@@ -221,6 +224,9 @@ class Peer(Manager):
     def say(self) -> list[tuple[str, str, Mapping[str, Any]]]:
         """Return the table for the parent, or what changed in it, if anything; and wishes for tables that were missed."""
         found: list[tuple[str, str, Mapping[str, Any]]] = [(child, "again", {}) for child in sorted(self._again)]
+        if not self._greeted and self.parent is not None:
+            found.append((self.parent, "hello", {}))
+        self._greeted = True
         self._again.clear()
         found += [(child, "above", body) for body in self._for_children() for child in self.children]
         self.refresh()

@@ -120,20 +120,22 @@ class DirectoryPost:
         """Return the messages that have come, each sender's in order; they are then gone from the directory."""
         found: list[Message] = []
         taken: list[Path] = []
+        seen = dict(self._seen)
         for path in self._arrived():
             message = self._opened(path)
             if message is None:
                 continue
-            last = self._seen.get(message.sender, (-1, -1))
+            last = seen.get(message.sender, (-1, -1))
             place = (message.epoch, message.number)
             taken.append(path)
             if place <= last:
                 self.ignored["duplicated" if place == last else "stale"] += 1
                 continue
-            self._seen[message.sender] = place
+            seen[message.sender] = place
             found.append(message)
         if found:
-            self._save(self._seen, self._epoch)
+            self._save(seen, self._epoch)  # if this fails they are still there
+            self._seen = seen
         for path in taken:
             path.unlink(missing_ok=True)
         return found

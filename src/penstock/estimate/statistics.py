@@ -52,10 +52,10 @@ class CostModel:
         self.operators = tuple(declared)
         self._mean = np.array([*declared.values(), overhead_s], dtype=np.float64)
         # Declared values are only the start: they may be several times too small or too great.
-        spread = np.array([*(3.0 * max(value, 1e-6) for value in declared.values()), overhead_s])
+        spread = np.array([*(3.0 * max(value, 3e-4) for value in declared.values()), overhead_s])
         self._covariance: NDArray[np.float64] = np.diag(spread**2)
         self._noise, self._wander, self._surprise, self._jitter_s = noise, wander, surprise, jitter_s
-        self._least = 0.2 * self._mean
+        self._least = 0.2 * np.maximum(self._mean, 1e-4)
         self.batches = 0
 
     def update(self, rows: Mapping[str, float], busy_s: float) -> None:
@@ -72,7 +72,7 @@ class CostModel:
         noise = (self._noise * max(busy_s, expected)) ** 2 + self._jitter_s**2
         spread = float(counts @ self._covariance @ counts) + noise
         if off * off > self._surprise**2 * spread:
-            self._forget(counts, off, expected)
+            self._forget(counts, off)
             spread = float(counts @ self._covariance @ counts) + noise
         gain = self._covariance @ counts / spread
         self._mean = np.maximum(self._mean + gain * off, _LEAST)
@@ -80,10 +80,12 @@ class CostModel:
         self._covariance = (self._covariance + self._covariance.T) / 2.0
         self.batches += 1
 
-    def _forget(self, counts: NDArray[np.float64], off: float, expected: float) -> None:
-        """A jump: each cost is as unsure as if it alone had changed, by its share of the batch."""
-        share = counts * self._mean / max(expected, _LEAST)
-        share[-1] = 0.0  # a jump is the operators': the engine's part changes little
+    def _forget(self, counts: NDArray[np.float64], off: float) -> None:
+        """A jump: each cost is unsure by its share of it."""
+        work, rows = counts * self._mean, counts.copy()
+        work[-1] = rows[-1] = 0.0  # a jump is the operators': the engine's part changes little
+        # Half by what they were thought to do and half by their rows: one that was taken for nothing may be the one.
+        share = 0.5 * work / max(work.sum(), _LEAST) + 0.5 * rows / max(rows.sum(), 1.0)
         change = np.divide(share * off, counts, out=np.zeros_like(counts), where=counts > 0)
         self._covariance[np.diag_indices_from(self._covariance)] += 4.0 * change**2
 

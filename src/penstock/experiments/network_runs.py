@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.coordination.facts import Facts, unbounded, with_facts
+from penstock.coordination.facts import Facts, entries_of, unbounded, with_facts
 from penstock.errors import PenstockError
 from penstock.experiments import Say
 from penstock.network import Network, load_network
 from penstock.planning import Exact
+from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.fleet import Fleet
 from penstock.spark.journal import JournalState, read_journal
 
@@ -54,6 +55,8 @@ class NetworkRun:
     status: Mapping[str, Mapping[str, Any]]
     journals: Mapping[str, JournalState]
     """By query."""
+    played_s: Mapping[str, float]
+    """By input: when its trace began."""
 
     @property
     def seconds(self) -> float:
@@ -163,6 +166,7 @@ def _collected(network: Network, fleet: Fleet, start_s: float, end_s: float) -> 
     written: list[Mapping[str, Any]] = []
     status: dict[str, Mapping[str, Any]] = {}
     journals: dict[str, JournalState] = {}
+    played: dict[str, float] = {}
     for node in network.nodes:
         place = fleet.workplace.node(node)
         found = fleet.status(node)
@@ -174,4 +178,9 @@ def _collected(network: Network, fleet: Fleet, start_s: float, end_s: float) -> 
             written += [json.loads(line) for line in log.read_text().splitlines()]
         for journal in sorted(place.glob("queries/*/penstock")):
             journals[journal.parent.name] = read_journal(journal)
-    return NetworkRun(network, start_s, end_s, written, status, journals)
+        for name in entries_of(network, node):
+            if name in network.inputs:  # each has a query of its own here, named after its operator
+                checkpoint = Checkpoint(place / "queries" / network.consumers[name][0])
+                offset = checkpoint.offsets(max(checkpoint.planned()))[0]
+                played[name] = float(json.loads(offset or "{}")["t0"])
+    return NetworkRun(network, start_s, end_s, written, status, journals, played)

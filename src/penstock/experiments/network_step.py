@@ -31,7 +31,11 @@ def run(*, quick: bool, say: Say) -> Result:
         rows.append({"manager": manager, **row})
         drawn[manager] = ([float(x) for x in range(len(keeps))], keeps)
         bars.append(
-            Bar.at_most(f"micro-batches from the step to the new plan, {manager}", float(row["batches until settled"] or 99), 2.0)
+            Bar.at_most(
+                f"micro-batches from the step to the new plan, {manager}",
+                99.0 if row["batches until settled"] is None else row["batches until settled"],
+                2.0,
+            )
         )
     return Result("network-step", rows, bars, lines=drawn)
 

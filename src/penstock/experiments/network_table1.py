@@ -25,7 +25,7 @@ _MANAGERS = ("local", "exact", "d-fit")
 
 def run(*, quick: bool, say: Say) -> Result:
     """Measure each plan in a run of its own."""
-    warm_s, measure_s = (24.0, 24.0) if quick else (40.0, 60.0)
+    warm_s, measure_s = (24.0, 24.0) if quick else (45.0, 48.0)
     plans = [plan for plan in PLANS if plan[0] in (2, 4)] if quick else PLANS
     managers = ("local", "exact") if quick else _MANAGERS
     rows: list[Row] = []
@@ -43,8 +43,12 @@ def run(*, quick: bool, say: Say) -> Result:
         rows.append(_row(manager, found[manager], None, None))
     exact, local = found["exact"], found["local"]
     best = best_score(exact, {"i1": _RATE, "i2": _RATE})
+    # What B still had from the warm-up does not count for A's plan: the lesser of what came in and what went out.
+    taken = sum(exact.gate_rates(name)[1] for name in ("i1", "i2"))
     bars = [
-        Bar.at_least("exact plans: throughput against the LP's optimum for the measured costs", exact.throughput / best, 0.90),
+        Bar.at_least(
+            "exact plans: throughput against the LP's optimum for the measured costs", min(taken, exact.throughput) / best, 0.90
+        ),
         Bar.at_least("coordinated (exact) against local shedding: throughput", exact.throughput / local.throughput, 1.3),
     ]
     if "d-fit" in found:
@@ -53,6 +57,7 @@ def run(*, quick: bool, say: Say) -> Result:
                 "coordinated (D-FIT) against local shedding: throughput", found["d-fit"].throughput / local.throughput, 1.3
             )
         )
+    ideal = 0.6 * _RATE
     totals = {name: run.throughput / _RATE for name, run in found.items()}
     claims = [
         Claim(
@@ -67,6 +72,7 @@ def run(*, quick: bool, say: Say) -> Result:
             f"{totals['exact']:.3f} against {totals['local']:.3f}",
             totals["exact"] > totals["local"],
         ),
+        Claim("exact plans against the optimum of the delays themselves", "-", f"{exact.throughput / ideal:.3f}", None),
     ]
     return Result("network-table1", rows, bars, claims)
 

@@ -93,10 +93,17 @@ class BatchLoop(ControlLoop):
             return
         deadline = time.monotonic() + _PATIENCE_S
         while self.query.isActive and time.monotonic() < deadline:
-            if self._between.wait(0.1) and (self._last is None or self._progress(self._last.batch_id) is not None):
+            if self._between.wait(0.1) and self._is_committed():
                 break
             time.sleep(0.002)
         self.query.stop()
+
+    def _is_committed(self) -> bool:
+        """Whether Spark is done with the last batch: it has reported it or, where idle triggers were reported since, logged it."""
+        if self._last is None or self._progress(self._last.batch_id) is not None:
+            return True
+        time.sleep(0.02)
+        return self._last.batch_id in self._checkpoint.committed()[-3:]
 
     def _attach(self, df: DataFrame) -> None:
         """On the first batch, find the running query: ``start`` has not returned it yet."""

@@ -44,17 +44,15 @@ class Checkpoint:
 
     def entry_rows(
         self, batch_id: int, sources: Sequence[str], rows_of_file: Callable[[str], int | None]
-    ) -> dict[str, int] | None:
-        """Return the rows of a batch by source, where its offsets count rows or its files' names do; ``None`` if one doesn't."""
+    ) -> dict[str, int | None]:
+        """Return the rows of a batch by source, where its offsets count rows or its files do; ``None`` for one that doesn't."""
         end = self.offsets(batch_id)
         start = self.offsets(batch_id - 1) if batch_id > 0 else [None] * len(end)
-        found: dict[str, int] = {}
+        found: dict[str, int | None] = {}
         for place, (name, before, after) in enumerate(zip(sources, start, end, strict=True)):
             rows = rows_between(before, after)
             if rows is None:
                 rows = self._file_rows(place, before, after, rows_of_file)
-            if rows is None:
-                return None
             found[name] = rows
         return found
 
@@ -64,9 +62,12 @@ class Checkpoint:
         """Add up the files that Spark's file source took from one offset to the next: it logs them before the batch runs."""
         if after is None:
             return 0
-        first = -1 if before is None else int(json.loads(before)["logOffset"])
+        marks = [None if text is None else json.loads(text) for text in (before, after)]
+        if not all(mark is None or (isinstance(mark, dict) and "logOffset" in mark) for mark in marks):
+            return None
+        first, last = (-1 if mark is None else int(mark["logOffset"]) for mark in marks)
         total = 0
-        for number in range(first + 1, int(json.loads(after)["logOffset"]) + 1):
+        for number in range(first + 1, last + 1):
             content = self._read(f"sources/{source}/{number}") or self._read(f"sources/{source}/{number}.compact")
             for line in (content or "").splitlines()[1:]:
                 entry = json.loads(line)

@@ -16,7 +16,7 @@ from penstock.network.model import Network, arc_name
 from penstock.network.pieces import Piece, pieces_of
 from penstock.spark.cell import RowMeter, tagged
 from penstock.spark.gate import Gate, new_tag
-from penstock.spark.operators import applied, arrival_of, frames_of, stream_of
+from penstock.spark.operators import applied, arrival_of, frames_of, stream_of, watermarked
 from penstock.spark.transport import Transport
 from penstock.spark.writers import batch_writer
 
@@ -208,13 +208,13 @@ class Deployment:
     def _opened(self, entry: str) -> DataFrame:
         """An input is read from outside; an arc, from another node or from a query beside, through the transport."""
         source = entry.partition("->")[0]
-        if source in self.network.inputs:
+        if source in self.network.inputs and entry in self.part.inputs:
             return stream_of(self.spark, self.network, source)
         given = self.network.work.get(entry, {}).get("max_batches")
         if given is not None and not (str(given).isdigit() and int(given) > 0):
             raise PenstockError(f"link {entry!r}: max_batches must be a positive whole number, got {given!r}")
         most = None if given is None else int(given)
-        return self._transport.read(self.spark, entry, self._frames[source].schema, most)
+        return watermarked(self.network, self._transport.read(self.spark, entry, self._frames[source].schema, most))
 
     def _gate(self, df: DataFrame, name: str, made_s: float) -> tuple[Gate, DataFrame]:
         return Gate.build(
@@ -236,7 +236,7 @@ class Deployment:
         path = str(work.get("path", self._outputs / name)) if kind not in ("console", "memory", "noop") else None
         if kind == "noop":
             return lambda df, _: df.toArrow()
-        if kind == "parquet" and not options:
+        if kind == "parquet" and not options and ":" not in str(path).split("/", 1)[0]:
             return _Collected(Path(str(path)))
         try:
             writer = batch_writer(self.spark, kind, path=path, name=name, options=options)

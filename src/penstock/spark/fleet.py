@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,9 +14,9 @@ from typing import Any
 from penstock.coordination.managers import CENTRAL
 from penstock.network.model import Network
 from penstock.spark.deploy import check_deployable
-from penstock.spark.node import Workplace
+from penstock.spark.node import Workplace, read_status
 
-__all__ = ["Fleet", "read_status"]
+__all__ = ["Fleet"]
 
 _GRACE_S = 60.0
 COORDINATOR = "coordinator"
@@ -38,6 +38,7 @@ class Fleet:
     ) -> None:
         self.network, self.workplace = network, Workplace(directory)
         self._path, self._manager, self._epsilon = path, manager if keep is None else "none", epsilon
+        self._parent = ["--parent", str(os.getpid())]  # they stop if we are gone
         self._arguments = ["--dir", str(directory), "--manager", manager, "--pace", pace, "--epsilon", str(epsilon)]
         if keep is not None:
             self._arguments += ["--keep", ",".join(f"{name}={share}" for name, share in keep.items())]
@@ -69,7 +70,7 @@ class Fleet:
         self.failed.pop(name, None)
         with self.logs[name].open("ab") as log:
             self.processes[name] = subprocess.Popen(  # noqa: S603 - ourselves
-                [sys.executable, "-m", "penstock", *command],
+                [sys.executable, "-m", "penstock", *command, *self._parent],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -104,15 +105,6 @@ class Fleet:
                 process.kill()
                 process.wait()
         self.notice()
-
-
-def read_status(path: Path) -> dict[str, Any] | None:
-    """What a process last wrote of itself; ``None`` if it has written nothing yet."""
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return found
 
 
 def _last_words(log: Path) -> str:

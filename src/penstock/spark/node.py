@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from penstock.coordination import DirectoryPost, Manager
 from penstock.coordination.agent import Agent
 from penstock.coordination.facts import changes_between, described, fingerprint
 from penstock.errors import PenstockError
-from penstock.network.model import Network
+from penstock.network.model import Network, arc_name
 from penstock.spark.by_batch import BatchLoop
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.deploy import Deployment, PieceQuery, Written
@@ -35,11 +36,13 @@ from penstock.spark.transport import DirectoryTransport
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["NodeRuntime", "Workplace", "stop_on_signals"]
+__all__ = ["NodeRuntime", "Workplace", "read_status", "stop_on_signals"]
 
 log = logging.getLogger("penstock")
 
 _PUMP_S = 0.05
+_STAGES = 10_000
+_LOG_BYTES = 20_000_000
 
 
 class Workplace:
@@ -80,7 +83,9 @@ class Workplace:
         except OSError as error:
             raise PenstockError(f"the directory {self.root} can't be used: {error.strerror}") from error
         except ValueError as error:
-            raise PenstockError(f"{path} is damaged: {error}; start anew with --reset") from error
+            if not reset:
+                raise PenstockError(f"{path} is damaged: {error}; start anew with --reset") from error
+            before = None
         changed = changes_between(before, now) if before is not None else []
         if changed and not reset:
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
@@ -100,10 +105,15 @@ class Workplace:
         return fingerprint(network)
 
     def _forget(self) -> None:
-        """Remove what is under way; answers stay."""
-        busy = [path.parent.name for path in self.root.glob("nodes/*/lock") if _is_locked(path)]
+        """Remove what is under way; answers are put aside."""
+        locks = [*self.root.glob("nodes/*/lock"), *self.root.glob("coordinator/lock")]
+        busy = [path.parent.name for path in locks if _is_locked(path)]
         if busy:
-            raise PenstockError(f"node {busy[0]!r} is running in {self.root}: stop it before --reset")
+            who = "the coordinator" if busy[0] == "coordinator" else f"node {busy[0]!r}"
+            raise PenstockError(f"{who} is running in {self.root}: stop it before --reset")
+        if self.outputs.exists():
+            number = 1 + len(list(self.root.glob("outputs-*")))
+            self.outputs.rename(self.root / f"outputs-{number}")
         for place in (self.arcs, self.messages, self.root / "nodes", self.root / "coordinator"):
             shutil.rmtree(place, ignore_errors=True)
 
@@ -168,11 +178,14 @@ class _PieceLoop(BatchLoop):
             self.journal.append(*((self._last,) if self._last is not None else ()), journaled)
         self.publish(journaled)
 
-    def _entry_rows(self, batch_id: int) -> dict[str, int] | None:
-        """How many rows the batch has at each entry; Spark has written its offsets, and the files they mean, before."""
-        if self._upcoming_rows(batch_id) is not None:
-            return dict(zip(self.piece_query.piece.entries, self._upcoming, strict=True))
-        return self._checkpoint.entry_rows(batch_id, self.piece_query.piece.entries, DirectoryTransport.rows_of)
+    def _entry_rows(self, batch_id: int) -> dict[str, int]:
+        """How many rows the batch has at each entry; Spark has written its offsets, and the files they mean, before.
+
+        A source whose offsets say nothing is taken to bring as much as in the batch before.
+        """
+        found = self._checkpoint.entry_rows(batch_id, self.piece_query.piece.entries, DirectoryTransport.rows_of)
+        before = self._last.gates if self._last is not None else {}
+        return {name: rows if rows is not None else before.get(name, (0, 0))[0] for name, rows in found.items()}
 
     def _settle(self, df: DataFrame, batch_id: int) -> None:  # noqa: ARG002 - the plan has the counts
         plan = self._stream.lastExecution().executedPlan()
@@ -186,7 +199,12 @@ class _PieceLoop(BatchLoop):
         if self._warm:
             self._agent.finished(self.label)
         self.journal.append(record)
-        self._on_written(self.label, list(self.piece_query.written))
+        rows = {
+            target: split[arc][1] if (arc := arc_name(source, target)) in split else out.get(source)
+            for source, target in self.piece_query.piece.ends
+        }
+        written = [one if one.rows is not None else replace(one, rows=rows[one.output]) for one in self.piece_query.written]
+        self._on_written(self.label, written)
 
     def _account(self) -> None:
         """Give the agent what the batch before took, now that Spark has it all together."""
@@ -213,7 +231,9 @@ class _PieceLoop(BatchLoop):
                 self._stages.add(stage)
                 total_ms += int(store.lastStageAttempt(stage).executorRunTime())
                 found = True
-        self._jobs_done |= jobs
+        current = set(self._tracker.getJobIdsForGroup(self._run_id))  # Spark forgets old ones, and so may we
+        self._jobs_done = (self._jobs_done | jobs) & current
+        self._stages = {stage for stage in self._stages if stage > max(self._stages) - _STAGES}
         return total_ms / 1e3 if found else None
 
     def last(self) -> BatchRecord | None:
@@ -234,6 +254,7 @@ class NodeRuntime:
         pace_s: float = 2.0,
         reset: bool = False,
         conf: Mapping[str, str] | None = None,
+        parent: int | None = None,
     ) -> None:
         if node not in network.nodes:
             raise PenstockError(f"there is no node {node!r}; there are {', '.join(network.nodes)}")
@@ -243,6 +264,7 @@ class NodeRuntime:
         self._place = workplace.node(node)
         self._manager = manager
         self._conf = dict(conf or {})
+        self._parent = parent
         self._stop = threading.Event()
         self._loops: list[_PieceLoop] = []
         self._totals: dict[str, dict[str, float]] = {}
@@ -286,7 +308,7 @@ class NodeRuntime:
             self._start(query, agent)
         if on_ready is not None:
             on_ready()
-        began, parent, shown = time.monotonic(), os.getppid(), 0.0
+        began, shown = time.monotonic(), 0.0
         while not self._stop.wait(_PUMP_S):
             agent.pump()
             self._check_queries()
@@ -295,7 +317,7 @@ class NodeRuntime:
                 shown = time.monotonic()
             if seconds is not None and time.monotonic() - began > seconds:
                 break
-            if os.getppid() != parent:  # whoever started it is gone
+            if self._parent is not None and os.getppid() != self._parent:  # whoever started it is gone
                 break
         for loop in self._loops:
             loop.stop()
@@ -335,7 +357,10 @@ class NodeRuntime:
                 line = {"output": one.output, "rows": one.rows, "mean_delay_s": one.mean_delay_s}
                 lines.append(json.dumps({**line, "worst_delay_s": one.worst_delay_s, "end_s": one.end_s}))
             if lines:
-                with (self._place / "written.jsonl").open("a") as stream:
+                path = self._place / "written.jsonl"
+                if path.exists() and path.stat().st_size > _LOG_BYTES:
+                    path.replace(path.with_suffix(".1.jsonl"))
+                with path.open("a") as stream:
                     stream.write("\n".join(lines) + "\n")
 
     def _show(self, agent: Agent) -> None:
@@ -356,6 +381,9 @@ class NodeRuntime:
         _replace(self._place / "learnt.json", agent.snapshot())
 
     def _restore(self, agent: Agent) -> None:
+        before = read_status(self._place / "status.json")
+        if before is not None:
+            self._totals = before.get("outputs", {})
         try:
             agent.restore(json.loads((self._place / "learnt.json").read_text()))
         except (OSError, ValueError, KeyError, TypeError):
@@ -386,6 +414,15 @@ def _blamed(network: Network, query: PieceQuery, message: str) -> str:
     errors = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception")) and "py4j" not in line]
     said = errors[-1] if errors else lines[0] if lines else "it ended without a word"
     return f"{who} failed: {said}"
+
+
+def read_status(path: Path) -> dict[str, Any] | None:
+    """What a process last wrote of itself; ``None`` if it has written nothing yet."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return found
 
 
 def _replace(path: Path, content: Mapping[str, Any]) -> None:

@@ -23,9 +23,19 @@ def rows_between(start: str | None, end: str | None) -> int | None:
     True
     """
     before, after = _position(start), _position(end)
+    if start is None and _is_kafka(end):
+        return None  # a topic may begin anywhere
     if after is None or (before is None and start is not None):
         return None
     return max(0, after - (before or 0))
+
+
+def _is_kafka(offset: str | None) -> bool:
+    try:
+        value = json.loads(offset or "null")
+    except ValueError:
+        return False
+    return isinstance(value, dict) and bool(value) and all(isinstance(partitions, dict) for partitions in value.values())
 
 
 def _position(offset: str | None) -> int | None:

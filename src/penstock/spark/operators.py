@@ -23,7 +23,7 @@ from penstock.spark.cell import SCALE, seeded_hash
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["applied", "arrival_of", "frames_of", "stream_of"]
+__all__ = ["applied", "arrival_of", "frames_of", "stream_of", "watermarked"]
 
 _BUSY = "__penstock_busy"
 _SPIN_NICE = 10
@@ -79,6 +79,17 @@ def arrival_of(network: Network, df: DataFrame) -> str | None:
     names = {str(work["arrival"]) for name, work in network.work.items() if name in network.inputs and "arrival" in work}
     kept = [name for name in df.columns if name in names and isinstance(df.schema[name].dataType, TimestampType)]
     return kept[0] if kept else None
+
+
+def watermarked(network: Network, df: DataFrame) -> DataFrame:
+    """Give a stream that came through the transport the watermark that its inputs have, if their time column has come so far."""
+    delays = [
+        parse_duration(str(work["watermark"]), f"input {name!r}: watermark")
+        for name, work in network.work.items()
+        if name in network.inputs and "watermark" in work
+    ]
+    column = arrival_of(network, df)
+    return df.withWatermark(column, f"{max(delays)} seconds") if delays and column is not None else df
 
 
 def frames_of(spark: SparkSession, network: Network) -> dict[str, DataFrame]:

@@ -7,9 +7,9 @@ Spark's own file source reads it, once, and removes the files when it is done wi
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import PenstockError
+from penstock.spark.places import resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,9 +47,8 @@ class DirectoryTransport:
         self.root = Path(root).absolute()
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            probe = self.root / f".probe-{os.getpid()}"
-            probe.write_bytes(b"")
-            probe.unlink()
+            with tempfile.NamedTemporaryFile(dir=self.root, prefix=".probe-"):
+                pass
         except OSError as error:
             raise PenstockError(f"the transport directory {self.root} can't be written: {error.strerror}") from error
 
@@ -80,9 +80,12 @@ class DirectoryTransport:
 
     def _tidy(self, place: Path, batch_id: int) -> None:
         """Remove directories that the reader has emptied, long after the batch could be replayed."""
-        old = place / f"batch_id={batch_id - _KEPT_BATCHES:09d}"
-        if old.is_dir() and not any(old.glob("*.parquet")):
-            shutil.rmtree(old, ignore_errors=True)
+        if batch_id % _KEPT_BATCHES:
+            return
+        for old in place.glob("batch_id=*"):
+            number = int(old.name.partition("=")[2])
+            if number <= batch_id - _KEPT_BATCHES and not any(old.glob("*.parquet")):
+                shutil.rmtree(old, ignore_errors=True)
 
     def read(self, spark: SparkSession, arc: str, schema: StructType, max_batches: int | None = None) -> DataFrame:
         """Return the arc as a stream, at most so many of its micro-batches at a time."""
@@ -95,6 +98,11 @@ class DirectoryTransport:
 
     @staticmethod
     def rows_of(path: str) -> int | None:
-        """How many rows a file has, from its name, where that says so."""
+        """How many rows a file has: from its name, where that says so, or from its footer."""
         match = _ROWS.search(path.rsplit("/", 1)[-1])
-        return int(match[1]) if match else None
+        if match:
+            return int(match[1])
+        try:
+            return int(pq.read_metadata(resolve(path, "a micro-batch")[1]).num_rows)
+        except (OSError, pa.ArrowInvalid):
+            return None
