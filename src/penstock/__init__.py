@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.control import Aurora, Controller, Ctrl, Decision, GateCount, KeepAll, MicroBatch, Observation, Seamless
+from penstock.drop.units import key, window
 from penstock.errors import JournalError, PenstockError
 
 if TYPE_CHECKING:
+    from penstock.spark.functions import avg, count, sum, total  # noqa: A004 - as in SQL
     from penstock.spark.journal import read_journal
     from penstock.spark.load_aware import LoadAware, load_aware
     from penstock.spark.replay import register_replay
@@ -29,13 +31,23 @@ __all__ = [
     "Report",
     "Seamless",
     "Shedder",
+    "avg",
+    "count",
+    "key",
     "load_aware",
     "read_journal",
     "register_replay",
+    "sum",
+    "total",
+    "window",
 ]
 
 # These need pyspark or live beside what does, and pyspark is an extra: they are loaded when they are first asked for.
 _ON_SPARK = {
+    "avg": "penstock.spark.functions",
+    "count": "penstock.spark.functions",
+    "sum": "penstock.spark.functions",
+    "total": "penstock.spark.functions",
     "LoadAware": "penstock.spark.load_aware",
     "Report": "penstock.spark.report",
     "Shedder": "penstock.spark.shedder",

@@ -1,7 +1,7 @@
 """The job that the crash test kills: a replayed stream, a gate whose table keeps changing, a stateful aggregation behind it.
 
-Run as ``crash_job.py by-batch|by-arrival DIRECTORY START_S``; it runs until it is killed, or until the trace has ended
-and every row of it is committed.
+Run as ``crash_job.py by-batch|by-arrival|window|join DIRECTORY START_S STOP_FILE``; it runs until it is killed, or until the stop
+file is there.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ import sys
 import time
 from pathlib import Path
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock as ps
 from penstock.spark.session import local_session
 
 RATE, DURATION_S = 400.0, 600.0
 KEEPS = (1.0, 0.5, 0.15, 0.75, 0.3, 0.9, 0.05)
+KEYS = 200
 FULL = (1000.0, 200.0, None, 400.0)
 
 
@@ -39,8 +42,13 @@ def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
     reader = spark.readStream.format("penstock-replay").option("generator", "b-model").option("seed", 5).option("start", start_s)
     source = reader.option("rate", RATE).option("duration", f"{DURATION_S}s").load()
     with ps.Shedder("2s", controller=Restless(2.0)) as shedder:
-        gated = shedder.gate(source, name="in", arrival="arrival", identity="seq", bounded=mode == "by-arrival")
         checkpoint = str(directory / "checkpoint")
+        if mode in ("window", "join"):
+            results = windows_of(shedder, source) if mode == "window" else pairs_of(shedder, source)
+            query = shedder.write(results, "parquet", directory / "sink", checkpoint=checkpoint)
+            wait(query, stop_file)
+            return
+        gated = shedder.gate(source, name="in", arrival="arrival", identity="seq", bounded=mode == "by-arrival")
         if mode == "by-batch":
             # All kept rows of a bucket so far, in every batch that touches it.
             counted = gated.groupBy((F.col("seq") / 64).cast("int").alias("bucket")).agg(F.collect_list("seq").alias("seqs"))
@@ -51,12 +59,32 @@ def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
             counted = windows.agg(F.collect_list("seq").alias("seqs"))
             writer = counted.writeStream.format("parquet").option("path", str(directory / "sink"))
             query = shedder.start(writer.option("checkpointLocation", checkpoint))
-        parent = os.getppid()
-        while query.isActive and not Path(stop_file).exists() and os.getppid() == parent:
-            time.sleep(0.05)
-        if query.exception() is not None:
-            raise SystemExit(str(query.exception()))
+        wait(query, stop_file)
     spark.stop()
+
+
+def windows_of(shedder: ps.Shedder, source: DataFrame) -> DataFrame:
+    """Whole windows that overlap, once they have closed."""
+    gated = shedder.gate(source, name="in", unit=ps.window("arrival", "1s", "500ms"))
+    windows = gated.withWatermark("arrival", "0 seconds").groupBy(F.window("arrival", "1 second", "500 milliseconds"))
+    return shedder.whole(windows.agg(F.collect_list("seq").alias("seqs")))
+
+
+def pairs_of(shedder: ps.Shedder, source: DataFrame) -> DataFrame:
+    """Each row with itself, by key, as a join of two streams."""
+    sides = []
+    for name in ("left", "right"):
+        side = source.select((F.col("seq") % KEYS).alias(f"{name}_key"), F.col("seq").alias(f"{name}_seq"))
+        sides.append(shedder.gate(side, name=name, unit=ps.key(f"{name}_key")))
+    return sides[0].join(sides[1], F.expr("left_key = right_key AND left_seq = right_seq"))
+
+
+def wait(query: StreamingQuery, stop_file: str) -> None:
+    parent = os.getppid()
+    while query.isActive and not Path(stop_file).exists() and os.getppid() == parent:
+        time.sleep(0.05)
+    if query.exception() is not None:
+        raise SystemExit(str(query.exception()))
 
 
 if __name__ == "__main__":

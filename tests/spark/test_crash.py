@@ -18,12 +18,13 @@ import pytest
 
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT, KeepTable, SlotRing
+from penstock.drop.units import WindowRing, window
 from penstock.simulation.traffic import b_model
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.journal import JournalState, read_journal
 from penstock.spark.offsets import rows_between
 
-from .crash_job import DURATION_S, RATE
+from .crash_job import DURATION_S, KEEPS, KEYS, RATE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -33,18 +34,18 @@ QUICK_JVM = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 JOB = Path(__file__).with_name("crash_job.py")
 
 
-def run_with_kills(mode: str, directory: Path, seed: int) -> float:
+def run_with_kills(mode: str, directory: Path, seed: int, kills: int = KILLS) -> float:
     """Start the job, kill it with SIGKILL at a random moment, ten times; then let it end in peace. Return the trace's start."""
     dice = random.Random(seed)
     start_s = time.time() + 4.0
     stop_file = directory / "stop"
     command = [sys.executable, str(JOB), mode, str(directory), repr(start_s), str(stop_file)]
-    for attempt in range(KILLS + 1):
+    for attempt in range(kills + 1):
         with (directory / f"log{attempt}").open("w") as log:
             job = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=os.environ | QUICK_JVM)
         # Half of the time it may commit a batch first, half of the time it is killed in the first batch that it plans.
-        seen = dice.choice(["planned", "committed"]) if attempt < KILLS else "committed"
-        more = 1 if attempt < KILLS else 4
+        seen = dice.choice(["planned", "committed"]) if attempt < kills else "committed"
+        more = 1 if attempt < kills else 4
         checkpoint = Checkpoint(directory / "checkpoint")
         before = len(getattr(checkpoint, seen)())
         deadline = time.monotonic() + 120
@@ -53,7 +54,7 @@ def run_with_kills(mode: str, directory: Path, seed: int) -> float:
                 assert job.poll() is None, f"the job ended by itself: {(directory / f'log{attempt}').read_text()[-3000:]}"
                 assert time.monotonic() < deadline, "the job commits nothing"
                 time.sleep(0.02)
-            if attempt < KILLS:
+            if attempt < kills:
                 time.sleep(dice.uniform(0.0, 1.2))
                 assert job.poll() is None
             else:
@@ -152,3 +153,40 @@ def native_sink(path: Path) -> list[dict[str, object]]:
             files |= {json.loads(line)["path"] for line in entry.read_text().splitlines()[1:]}
     tables = [pq.read_table(file.removeprefix("file://")) for file in sorted(files)]
     return pa.concat_tables(tables).to_pylist()
+
+
+def test_windows_stay_whole_through_crashes(tmp_path: Path) -> None:
+    start_s = run_with_kills("window", tmp_path, seed=12, kills=4)
+    journal = read_journal(tmp_path / "checkpoint" / "penstock")
+    times = np.floor((start_s + b_model(RATE, DURATION_S, bias=0.565, seed=5)) * 1e6).astype(np.int64)
+    unit = window("arrival", "1s", "500ms")
+    ring = WindowRing(unit, gate_seed("in"))
+    for decision in journal.decisions:
+        if len(decision.gates["in"]) == 2:
+            ring.decide(int(decision.gates["in"][1]), decision.gates["in"][0])
+    delivered: dict[int, list[int]] = {}
+    for path in sorted((tmp_path / "sink").glob("batch_id=*")):
+        for row in pq.read_table(path).to_pylist():
+            start = int(np.datetime64(row["window"]["start"].replace(tzinfo=None), "us").astype(np.int64))
+            assert start not in delivered
+            delivered[start] = sorted(row["seqs"])
+    for start, seqs in delivered.items():
+        assert seqs == np.flatnonzero((times >= start) & (times < start + unit.length)).tolist()
+    ordinals = np.arange(unit.ordinal(int(times[0])) - 1, unit.ordinal(max(delivered)) + 1)
+    kept = {unit.start(number) for number, fate in zip(ordinals.tolist(), ring.fate(ordinals).tolist(), strict=True) if fate}
+    assert set(delivered) == {start for start in kept if ((times >= start) & (times < start + unit.length)).any()}
+    assert len(kept) < len(ordinals), "some were dropped"
+
+
+def test_keys_of_a_join_stay_whole_through_crashes(tmp_path: Path) -> None:
+    run_with_kills("join", tmp_path, seed=13, kills=3)
+    pairs = [row for path in (tmp_path / "sink").glob("batch_id=*") for row in pq.read_table(path).to_pylist()]
+    seen = Counter(row["left_seq"] for row in pairs)
+    assert set(seen.values()) == {1}, "none twice"
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    ends = checkpoint.offsets(max(checkpoint.committed()))
+    read = min(rows_between(None, end) or 0 for end in ends)
+    u = uniform(gate_seed("key "), [pa.array(np.arange(KEYS))])
+    always = set(np.flatnonzero(u < min(KEEPS)).tolist())
+    assert always
+    assert {seq for seq in seen if seq % KEYS in always and seq < read} == {seq for seq in range(read) if seq % KEYS in always}

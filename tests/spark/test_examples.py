@@ -71,3 +71,18 @@ def test_ads(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert not errors
     alarms = rows_of(tmp_path / "outputs" / "alarms")
     assert all(row["score"] > 0.3 for row in alarms)
+
+
+def test_dashboard(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    latest = load("dashboard").main(batches=5)
+    assert sorted(latest) == [0, 1, 2, 3, 4]
+    for row in latest.values():
+        assert row["requests"]["lower"] < row["requests"]["estimate"] < row["requests"]["upper"]
+    assert "requests, from" in capsys.readouterr().out
+
+
+def test_join(session: SparkSession) -> None:
+    everybody, joined, pairs = load("join").main(batches=4)
+    assert 0.3 * everybody < joined < 0.7 * everybody
+    # Five rows a user, batch and side: 25 pairs a user and batch. The first batch is kept whole or as the last decision was.
+    assert pairs >= 25 * joined * 3

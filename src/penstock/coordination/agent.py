@@ -21,7 +21,7 @@ __all__ = ["Agent", "Demand"]
 
 _LEAST_CAPACITY = 0.3
 _LATE, _TIMELY = 1.2, 1.05  # lengths of a batch, in paces
-_DOWN, _UP, _LEAST_HEADROOM = 0.02, 0.005, 0.85
+_DOWN, _UP, _LEAST_HEADROOM = 0.02, 0.02, 0.9
 _LONGEST = 2.5  # how long a batch may take, in paces
 _ALIVE_S = 2.0
 _SILENT_PACES = 10.0

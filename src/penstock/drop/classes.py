@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.errors import PenstockError
 
-__all__ = ["Classes", "OTHER", "share_keep"]
+__all__ = ["Classes", "OTHER", "share_keep", "share_out"]
 
 OTHER = "(other)"
 
@@ -26,10 +26,24 @@ class Classes:
     values: tuple[Hashable, ...]
     weights: tuple[float, ...]
     """One for each value, then that of all other values."""
+    costs: tuple[float, ...] = ()
+    """What a row costs, relative to others, in the same order."""
+    floor: float = 0.0
+    """The least keep of a class, as long as there is that much to share out."""
 
     @classmethod
-    def of(cls, weights: Mapping[Hashable, float]) -> Classes:
-        """Build from ``{value: weight}``; the key ``None`` is the weight of all other values, else the least weight."""
+    def of(cls, weights: Mapping[Hashable, float], costs: Mapping[Hashable, float] | None = None, floor: float = 0.0) -> Classes:
+        """Build from ``{value: weight}``; the key ``None`` is the weight of all other values, else the least weight.
+
+        ``costs`` says in the same way what a row of a class costs, 1 where it doesn't.
+        """
+        if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0.0 <= floor < 1.0:
+            raise PenstockError(f"floor must lie in [0, 1), got {floor!r}")
+        for value, cost in (costs or {}).items():
+            if value is not None and value not in weights:
+                raise PenstockError(f"costs name class {value!r}, which has no weight")
+            if isinstance(cost, bool) or not isinstance(cost, int | float | np.number) or not (math.isfinite(cost) and cost > 0):
+                raise PenstockError(f"the cost of class {value!r} must be positive, got {cost!r}")
         for value, weight in weights.items():
             if isinstance(weight, bool) or not isinstance(weight, int | float | np.number):
                 raise PenstockError(f"the weight of class {value!r} must be a number, got {weight!r}")
@@ -41,12 +55,35 @@ class Classes:
         other = float(weights[None]) if None in weights else min(named.values())
         if not any((*named.values(), other)):
             raise PenstockError("at least one class must have a weight above zero, got all zero")
-        return cls(tuple(named), (*named.values(), other))
+        known = costs or {}
+        relative = (*(float(known.get(value, 1.0)) for value in named), float(known.get(None, 1.0)))
+        return cls(tuple(named), (*named.values(), other), relative, float(floor))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the classes in the order of the table."""
         return (*(str(value) for value in self.values), OTHER)
+
+
+def share_out(
+    keep: float,
+    classes: Classes,
+    offered: Sequence[float] | np.ndarray,
+) -> np.ndarray:
+    """Share a keep out among classes by weight, cost and floor: in all, ``keep`` of the work stays, and no class goes below.
+
+    A class that costs twice as much a row is kept half as often for the same weight. If not even the floor of each can be kept,
+    all have the same.
+
+    >>> share_out(0.5, Classes.of({"gold": 9, "bronze": 1}, floor=0.2), [100, 100, 0]).tolist()
+    [0.8, 0.2, 0.2]
+    """
+    weight, cost = np.asarray(classes.weights), np.asarray(classes.costs)
+    work = np.maximum(np.asarray(offered, dtype=np.float64), 0.0) * cost
+    if keep <= classes.floor:
+        return np.full(len(weight), keep)
+    rest = (keep - classes.floor) / (1.0 - classes.floor)
+    return classes.floor + (1.0 - classes.floor) * share_keep(rest, (weight / cost).tolist(), work)
 
 
 def share_keep(keep: float, weights: Sequence[float], offered: Sequence[float] | np.ndarray) -> np.ndarray:

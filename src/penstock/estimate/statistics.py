@@ -51,8 +51,8 @@ class CostModel:
     ) -> None:
         self.operators = tuple(declared)
         self._mean = np.array([*declared.values(), overhead_s], dtype=np.float64)
-        # Declared values are only the start: they may be several times too small or too great.
-        spread = np.array([*(3.0 * max(value, 3e-4) for value in declared.values()), overhead_s])
+        # Declared values are only the start: as unsure as they are great, and of what is said to cost nothing, by a millisecond.
+        spread = np.array([*(max(value, 1e-3) for value in declared.values()), overhead_s])
         self._covariance: NDArray[np.float64] = np.diag(spread**2)
         self._noise, self._wander, self._surprise, self._jitter_s = noise, wander, surprise, jitter_s
         self._least = 0.2 * np.maximum(self._mean, 1e-4)

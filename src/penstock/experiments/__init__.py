@@ -53,6 +53,8 @@ EXPERIMENTS = {
     "las-11": "paper 004, figure 11, on Spark: the simple application",
     "las-bias": "whom load-aware shedding hurts, and what weights make of it",
     "las-overhead": "what timing and sketches cost a tuple",
+    "answers": "how far off counts, sums and means are after shedding, by unit and loss",
+    "answers-cost": "what whole windows, whole keys and estimates cost, and what a window gate saves",
     "spark-native": "our controller on Spark with native sinks, where the size of a batch is not known",
 }
 

@@ -27,7 +27,7 @@ _PERIOD_S = 240.0
 
 def run(*, quick: bool, say: Say) -> Result:
     """One run a manager, with the same trace."""
-    warm_s, measure_s = (16.0, 40.0) if quick else (24.0, 80.0)
+    warm_s, measure_s = (16.0, 40.0) if quick else (24.0, 64.0)
     found: dict[str, NetworkRun] = {}
     rows: list[Row] = []
     drawn: dict[str, tuple[list[float], list[float]]] = {}

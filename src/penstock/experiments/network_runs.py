@@ -19,7 +19,7 @@ from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.fleet import Fleet
 from penstock.spark.journal import JournalState, read_journal
 
-__all__ = ["UNIT_S", "NetworkRun", "best_score", "figure1_file", "run_network"]
+__all__ = ["NetworkRun", "UNIT_S", "best_score", "figure1_file", "run_network"]
 
 UNIT_S = 0.004
 """The time unit of figure 1: costs 1 and 2 on A, 3 and 1 on B. One tuple a unit comes at each input: 250 a second."""

@@ -75,6 +75,9 @@ class BatchLoop(ControlLoop):
 
     def _take_up(self, journal: Journal) -> None:
         super()._take_up(journal)
+        for decision in journal.state.decisions:
+            for gate in self.gates:
+                gate.recall(decision.gates.get(gate.name, ()))
         for decision in journal.state.decisions[-1:]:
             self.publish(decision)
 
@@ -99,7 +102,7 @@ class BatchLoop(ControlLoop):
         self.query.stop()
 
     def _is_committed(self) -> bool:
-        """Whether Spark is done with the last batch: it has reported it or, where idle triggers were reported since, logged it."""
+        """Whether Spark is done with the last batch: it has reported it or, if idle triggers were reported since, logged it."""
         if self._last is None or self._progress(self._last.batch_id) is not None:
             return True
         time.sleep(0.02)

@@ -18,7 +18,7 @@ from penstock.drop.tables import KeepTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RowMeter", "SCALE", "TableCell", "seeded_hash", "tagged"]
+__all__ = ["RowMeter", "SCALE", "TableCell", "TimeMeter", "seeded_hash", "tagged"]
 
 
 SCALE = 2.0**53
@@ -122,6 +122,21 @@ class RowMeter:
         now = int(self._accumulator.sum())
         total, self._summed = now - self._summed, now
         return total
+
+
+class TimeMeter(RowMeter):
+    """The greatest of some times, in microseconds: the accumulator that Spark itself keeps for watermarks."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm = _jvm(spark)
+        stateful = self._jvm.org.apache.spark.sql.execution.streaming.operators.stateful
+        self._accumulator = stateful.EventTimeStatsAccum(stateful.EventTimeStats(-(2**63), 2**63 - 1, 0.0, 0))
+        spark._jsc.sc().register(self._accumulator)
+
+    def latest(self) -> int | None:
+        """The greatest so far; ``None`` before the first."""
+        found = self._accumulator.value()
+        return int(found.max()) if int(found.count()) else None
 
 
 def seeded_hash(spark: SparkSession, seed: int, columns: Sequence[Column]) -> Column:

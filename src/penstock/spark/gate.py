@@ -13,11 +13,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import MapType, StructType, TimestampType, VariantType
 
-from penstock.drop.classes import Classes, share_keep
+from penstock.drop.classes import Classes, share_out
 from penstock.drop.hashing import gate_seed
 from penstock.drop.tables import BOUND_POWER, SLOT_SHIFT, SLOTS, UNBOUNDED, KeepTable, SlotRing
+from penstock.drop.units import Key, Window
 from penstock.errors import PenstockError
 from penstock.spark.cell import SCALE, RowMeter, TableCell, seeded_hash, tagged
+from penstock.spark.units import Unit, WindowGate, check_unit, hashable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,6 +119,10 @@ class Gate:
     ring: SlotRing
     other_weight_given: bool
     """Whether the user gave all unnamed classes a weight."""
+    unit: Unit | None = None
+    """What is kept or dropped as one, where that is not the row."""
+    windows: WindowGate | None = None
+    whole_tag: int = 0
     sharing: Sharing | None = None
     """Who shares one keep out among buckets, where the classes are buckets."""
     partitions: int | None = None
@@ -143,10 +149,12 @@ class Gate:
         bound = (self._full_a_partition(full_rows),) if self.bounded else ()
         if self.sharing is not None:
             return tuple(self.sharing.share_out(keep).tolist())
+        if self.windows is not None:
+            return self.windows.decided(keep)
         if self.classes is None:
             return (float(keep), *bound)
         offered = self.offered_by_class if self.offered_by_class.any() else np.ones(self.class_count)
-        return (*(float(value) for value in share_keep(keep, self.classes.weights, offered)), *bound)
+        return (*(float(value) for value in share_out(keep, self.classes, offered)), *bound)
 
     def _full_a_partition(self, full_rows: float | None) -> float:
         """In steps of a fifth, so that a small change is none."""
@@ -164,7 +172,21 @@ class Gate:
 
     def publish_batch(self, keeps: Sequence[float]) -> None:
         """Put keeps in force for every row of the batches to come."""
-        self.cell.publish(KeepTable.for_batch(keeps))
+        if self.windows is not None:
+            self.windows.publish(keeps)
+        else:
+            self.cell.publish(KeepTable.for_batch(keeps))
+
+    def recall(self, keeps: Sequence[float]) -> None:
+        """Take back from the journal what was decided; only windows need more than the last of it."""
+        if self.windows is not None:
+            self.windows.recall(keeps)
+
+    def whole(self, window: Column, by: Sequence[Column]) -> Column:
+        """A condition on results by window: true for windows that were kept."""
+        if self.windows is None:
+            raise PenstockError(f"gate {self.name!r} keeps no whole windows: give it unit=ps.window(...)")
+        return tagged(self.whole_tag, self.windows.whole(window, by))
 
     def publish_ring(self) -> None:
         """Put the ring of arrival slots in force."""
@@ -184,13 +206,17 @@ class Gate:
         weight: str | None,
         bounded: bool = False,
         buckets: Buckets | None = None,
+        unit: Unit | None = None,
+        costs: Mapping[Any, float] | None = None,
+        floor: float = 0.0,
     ) -> tuple[Gate, DataFrame]:
         """Check the arguments and return the gate with the gated DataFrame."""
         spark = df.sparkSession
         schema = df.schema
         _check_arrival(name, schema, arrival)
-        chosen = _identity(name, schema, identity)
-        known = _classes(name, schema, classes, weights)
+        check_unit(name, schema, unit, identity=identity, classes=classes, weight=weight, bounded=bounded, buckets=buckets)
+        chosen = unit.columns if isinstance(unit, Key) else _identity(name, schema, identity)
+        known = _classes(name, schema, classes, weights, costs=costs, floor=floor)
         if weight is not None and weight in df.columns:
             raise PenstockError(f"gate {name!r}: the weight column {weight!r} exists already; choose another name")
         count = len(buckets.sharing.keeps) if buckets is not None else len(known.names) if known else 1
@@ -202,7 +228,7 @@ class Gate:
         gate = cls(
             name=name,
             spark=spark,
-            seed=gate_seed(name),
+            seed=gate_seed(f"key {unit.family}" if isinstance(unit, Key) else name),
             identity=chosen,
             arrival=arrival,
             classes=known,
@@ -212,6 +238,9 @@ class Gate:
             meters=GateMeters.of(spark, 1 if buckets and not buckets.counted else count, None if arrival is None else base_s),
             ring=ring,
             other_weight_given=weights is not None and None in weights,
+            unit=unit,
+            windows=WindowGate(spark, unit, gate_seed(name), cell) if isinstance(unit, Window) else None,
+            whole_tag=new_tag(),
             sharing=buckets.sharing if buckets else None,
             offered_by_class=np.zeros(count),
         )
@@ -222,9 +251,14 @@ class Gate:
         return self._apply(df, None, None)
 
     def _apply(self, df: DataFrame, classes: str | Column | None, weight: str | None) -> DataFrame:
+        if self.windows is not None:
+            through = df.where(tagged(self.offered_tag, self.windows.seen()))
+            gated = through.where(tagged(self.kept_tag, self.windows.kept() & self._metered(df.schema)))
+            return gated if weight is None else gated.withColumn(weight, self.windows.weight())
         index = self._class_index(classes)
         threshold = self._threshold(df.schema, index)
-        bits = F.shiftrightunsigned(seeded_hash(self.spark, self.seed, [_quoted(c) for c in self.identity]), 11).cast("double")
+        columns = [hashable(df.schema, c) if isinstance(self.unit, Key) else _quoted(c) for c in self.identity]
+        bits = F.shiftrightunsigned(seeded_hash(self.spark, self.seed, columns), 11).cast("double")
         offered = tagged(self.offered_tag, self._counted_by_class(index) if self.meters.by_class else None)
         counted = df.where(offered)
         share = f"__penstock_share_{self.name}"
@@ -334,7 +368,13 @@ def _identity(gate: str, schema: StructType, identity: Sequence[str] | None) -> 
 
 
 def _classes(
-    gate: str, schema: StructType, classes: str | Column | None, weights: Mapping[Hashable, float] | None
+    gate: str,
+    schema: StructType,
+    classes: str | Column | None,
+    weights: Mapping[Hashable, float] | None,
+    *,
+    costs: Mapping[Hashable, float] | None = None,
+    floor: float = 0.0,
 ) -> Classes | None:
     if classes is None and weights is None:
         return None
@@ -344,6 +384,6 @@ def _classes(
     if isinstance(classes, str) and classes not in schema.names:
         raise PenstockError(f"gate {gate!r}: there is no class column {classes!r}; the columns are {', '.join(schema.names)}")
     try:
-        return Classes.of(weights)
+        return Classes.of(weights, costs, floor)
     except PenstockError as error:
         raise PenstockError(f"gate {gate!r}: {error}") from None

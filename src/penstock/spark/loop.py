@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -22,6 +23,20 @@ __all__ = ["ControlLoop"]
 log = logging.getLogger("penstock")
 
 _MOST_NOTES = 100
+# As Spark writes them in a plan.
+_NOT_SCALED = (
+    "min",
+    "max",
+    "approx_count_distinct",
+    "percentile",
+    "percentile_approx",
+    "approx_percentile",
+    "median",
+    "mode",
+    "collect_set",
+    "min_by",
+    "max_by",
+)
 
 
 class ControlLoop:
@@ -101,6 +116,17 @@ class ControlLoop:
                 self._journal.append(message)
             except JournalError:
                 log.debug("the journal could not take an error", exc_info=True)
+
+    def warn_of(self, plan: str) -> None:
+        """Say which of the query's answers a gate of rows makes wrong, whatever the weights."""
+        if all(gate.unit is not None for gate in self.gates):
+            return
+        found = [name for name in _NOT_SCALED if re.search(rf"\b{name}\(", plan)]
+        if found:
+            self.note(
+                f"{self.label}: {', '.join(found)} over a gate of rows is of the rows kept, not of all, and no weight mends it; "
+                "a gate with unit=ps.key(...) or ps.window(...) gives exact answers for the keys or windows it keeps"
+            )
 
     def decide(self, observation: Observation) -> Decision:
         """Ask the controller; no opinion where it failed."""

@@ -42,6 +42,7 @@ log = logging.getLogger("penstock")
 
 _PUMP_S = 0.05
 _STAGES = 10_000
+_COLD_BATCHES = 2
 _LOG_BYTES = 20_000_000
 
 
@@ -155,7 +156,7 @@ class _PieceLoop(BatchLoop):
         self._stream_counter = PlanCounter(tuple(query.entry_gates.values()))
         self._pending: tuple[dict[str, int], dict[str, int]] | None = None
         self._stages: set[int] = set()
-        self._warm = False
+        self._cold_batches = _COLD_BATCHES
         self._jobs_done: set[int] = set()
         self.paced = True
 
@@ -196,7 +197,7 @@ class _PieceLoop(BatchLoop):
         record = self.batch_record(batch_id, counts, readings, end_s=time.time())
         self._last = record
         self._pending = (into, out)
-        if self._warm:
+        if not self._cold_batches:
             self._agent.finished(self.label)
         self.journal.append(record)
         rows = {
@@ -213,8 +214,9 @@ class _PieceLoop(BatchLoop):
         into, out = self._pending
         self._pending = None
         busy_s = self.guarded("read the time of a batch", self._busy_s)
-        if not self._warm:  # the first batch with rows starts workers and compiles code: its time says nothing
-            self._warm, busy_s = any(into.values()), None
+        if self._cold_batches:  # the first batches with rows start workers and compile code: their time says nothing
+            self._cold_batches -= any(into.values())
+            busy_s = None
         self._agent.measured(self.label, into, out, busy_s)
 
     def _busy_s(self) -> float | None:

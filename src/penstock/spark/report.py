@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,8 @@ class QueryLedger:
     how: str
     delay_target_s: float
     state: JournalState
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By gate: the names of its classes."""
 
     @property
     def batches(self) -> list[BatchRecord]:
@@ -54,11 +56,37 @@ class QueryLedger:
                 totals[gate] = (before[0] + offered, before[1] + kept)
         return totals
 
+    def shares(self) -> list[tuple[str, str, float, float]]:
+        """By gate and class: the keep now, and the mean keep of late."""
+        recent = self.state.decisions[-_RECENT:]
+        found = []
+        for gate, names in self.classes.items():
+            keeps = [decision.gates[gate] for decision in recent if gate in decision.gates]
+            for place, name in enumerate(names):
+                known = [keep[place] for keep in keeps if place < len(keep)]
+                if known:
+                    found.append((gate, name, known[-1], float(np.mean(known))))
+        return found
+
     def delays(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean delay of each batch and the rows it kept."""
         timed = [(record.delay_s, sum(kept for _, kept in record.gates.values())) for record in self.batches]
         known = [(delay, kept) for delay, kept in timed if delay is not None and kept]
         return np.array([delay for delay, _ in known]), np.array([kept for _, kept in known], dtype=float)
+
+
+_RECENT = 100
+
+
+def _errors(shares: Sequence[tuple[str, str, str, float, float]]) -> Table:
+    """What the keeps do to a count that weights scale back up: its relative standard error is sqrt((1 - keep) / (keep n))."""
+    table = Table(title="Keep by class, and the error of a count of 1,000 and of 100,000 rows", title_justify="left")
+    for name in ("query", "gate", "class", "keep now", "mean keep", "1,000 rows", "100,000 rows"):
+        table.add_column(name, justify="left" if name in ("query", "gate", "class") else "right")
+    for query, gate, name, now, mean in shares:
+        errors = [f"±{100 * np.sqrt((1 - mean) / (mean * rows)):.2g}%" if mean > 0 else "none left" for rows in (1_000, 100_000)]
+        table.add_row(query, gate, name, f"{now:.3f}", f"{mean:.3f}", *errors)
+    return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +134,9 @@ class Report:
             batches = str(len(query.batches) + query.state.compacted_batches)
             delay.add_row(query.label, query.how, batches, f"{query.delay_target_s:g}", mean, worst, above)
         parts: list[RenderableType] = [ledger, delay]
+        shares = [(query.label, *share) for query in self.queries for share in query.shares()]
+        if any(mean < 1.0 for *_, mean in shares):
+            parts.append(_errors(shares))
         parts += [Text(f"! {line}", style="yellow") for line in self.errors]
         return Group(*parts)
 

@@ -13,9 +13,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control import Controller, GateCount, controller_named
+from penstock.drop.units import Key, Window
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 from penstock.spark.by_arrival import ArrivalLoop
@@ -83,6 +85,9 @@ class Shedder:
         weight: str | None = None,
         bounded: bool = False,
         buckets: Buckets | None = None,
+        unit: Key | Window | None = None,
+        costs: Mapping[Any, float] | None = None,
+        floor: float = 0.0,
     ) -> DataFrame:
         """Return the DataFrame with a gate behind it: one native filter that keeps what the controller says.
 
@@ -95,6 +100,13 @@ class Shedder:
         ``bounded`` is for native sinks, where the size of a batch is not known before it runs: of the rows beyond what is
         expected, by their rank in the partition, fewer and fewer are kept, so that no burst makes a batch take much longer than
         it may. It costs about 5 ns a row.
+
+        ``costs`` says what a row of each class costs, relative to the others: of two classes of the same weight the dearer one is
+        kept less. ``floor`` is the least keep of every class, as long as there is that much to share out.
+
+        ``unit`` is what is kept or dropped as one: ``ps.key("user_id")`` keeps whole keys, the same ones at every gate, so that
+        both sides of a join keep the same; ``ps.window("timestamp", "10s", "5s")`` keeps whole windows, so that every window that
+        is delivered is exact (by batch only; for windows that overlap see ``whole``). By default it is the row.
 
         ``buckets`` is for whoever shares the keep out by a rule of its own, as ``load_aware`` does.
 
@@ -115,9 +127,28 @@ class Shedder:
             weight=weight,
             bounded=bounded,
             buckets=buckets,
+            unit=unit,
+            costs=costs,
+            floor=floor,
         )
         self._gates[name] = gate
         return gated
+
+    def whole(self, df: DataFrame, window: str = "window", *, gate: str | None = None) -> DataFrame:
+        """Return results by window without those of windows that were dropped.
+
+        Where windows overlap a row that is kept for one of them lies in others too, which were dropped and would show in part.
+        Not needed for windows that don't overlap. ``window`` is the column that ``F.window`` made.
+        """
+        found = [own for own in self._gates.values() if own.windows is not None and gate in (None, own.name)]
+        if len(found) != 1 or found[0].windows is None:
+            which = f"named {gate!r}" if gate is not None else "of windows"
+            raise PenstockError(f"this shedder has {len(found)} gates {which}: say with gate= which one is meant")
+        by = found[0].windows.unit.by
+        missing = [name for name in (window, *by) if name not in df.columns]
+        if missing:
+            raise PenstockError(f"whole(): there is no column {missing[0]!r}; the columns are {', '.join(df.columns)}")
+        return df.where(found[0].whole(F.col(f"`{window}`"), [F.col(f"`{name}`") for name in by]))
 
     # -- queries -------------------------------------------------------------------------------------------------------
 
@@ -128,10 +159,13 @@ class Shedder:
         df = writer._df
         _check_streaming(df)
         settings = _WriterSettings(writer)
-        gates = self._gates_in(df._jdf.queryExecution().analyzed().toString(), settings.name)
+        plan = df._jdf.queryExecution().analyzed().toString()
+        gates = self._gates_in(plan, settings.name)
+        _refuse_windows(gates)
         loop = ArrivalLoop(gates, self._new_controller(), self.delay_target_s, self._label(settings.name))
         self._refuse_taken(loop)
         self._open(loop, settings.checkpoint, df, settings.output_mode)
+        loop.warn_of(plan)
         return self._launch(loop, writer.start)
 
     def watch(self, query: StreamingQuery) -> StreamingQuery:
@@ -145,6 +179,7 @@ class Shedder:
         if not query.isActive:
             raise PenstockError(f"query {query.name or query.id!r} has ended: watch() needs a running one")
         gates = self._gates_in(stream().logicalPlan().toString(), query.name)
+        _refuse_windows(gates)
         loop = ArrivalLoop(gates, self._new_controller(), self.delay_target_s, self._label(query.name))
         self._refuse_taken(loop)
         root = str(stream().resolvedCheckpointRoot())
@@ -168,10 +203,13 @@ class Shedder:
         _check_streaming(df)
         if not callable(function):
             raise PenstockError(f"foreach_batch() needs a function of (DataFrame, batch id), got {function!r}")
-        gates = self._gates_in(df._jdf.queryExecution().analyzed().toString(), name)
+        plan = df._jdf.queryExecution().analyzed().toString()
+        gates = self._gates_in(plan, name)
+        _check_whole(plan, gates)
         loop = BatchLoop(function, gates, self._new_controller(), self.delay_target_s, self._label(name))
         self._refuse_taken(loop)
         self._open(loop, None if checkpoint is None else str(checkpoint), df, output_mode)
+        loop.warn_of(plan)
         writer = df.writeStream.foreachBatch(loop).outputMode(output_mode)
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", str(checkpoint))
@@ -317,7 +355,18 @@ class Shedder:
     def report(self) -> Report:
         """Return the ledger of all queries: print it, or take ``report().table``, an Arrow table."""
         opened = [loop for loop in self._loops if loop.has_journal]
-        return Report([QueryLedger(loop.label, loop.how, self.delay_target_s, loop.journal.state.copy()) for loop in opened])
+        return Report(
+            [
+                QueryLedger(
+                    loop.label,
+                    loop.how,
+                    self.delay_target_s,
+                    loop.journal.state.copy(),
+                    {gate.name: gate.class_names for gate in loop.gates if gate.sharing is None and gate.windows is None},
+                )
+                for loop in opened
+            ]
+        )
 
     def stop(self) -> None:
         """Stop all queries, each after the batch it is in, and close their journals."""
@@ -342,6 +391,29 @@ class Shedder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
+
+
+def _refuse_windows(gates: Sequence[Gate]) -> None:
+    for gate in gates:
+        if gate.windows is not None:
+            raise PenstockError(
+                f"gate {gate.name!r} keeps whole windows, which are decided batch by batch: use foreach_batch() or write() for it"
+            )
+
+
+def _check_whole(plan: str, gates: Sequence[Gate]) -> None:
+    """Windows that overlap must be sorted out behind their aggregation."""
+    for gate in gates:
+        if (
+            gate.windows is not None
+            and gate.windows.unit.overlap > 1
+            and "Aggregate" in plan
+            and f"-{gate.whole_tag})" not in plan
+        ):
+            raise PenstockError(
+                f"gate {gate.name!r} keeps whole windows that overlap, and those it drops would show in part: "
+                "pass the result of the aggregation through shedder.whole(...)"
+            )
 
 
 def _finish(loop: ControlLoop) -> None:

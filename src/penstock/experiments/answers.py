@@ -1,0 +1,177 @@
+"""What the answers are worth after shedding: windowed counts, sums and means by group, under gates of rows, keys and windows.
+
+Two populations. *Packets*: arrivals of the b-model calibrated to BC-pAug89 (318 a second, b = 0.565), sizes from 64 to 1,518
+bytes, six hosts, 800 flows by Zipf's law. *Mentions*: calibrated to the Higgs activity (b = 0.674), 20,000 accounts by Zipf's law
+of exponent 0.6, six languages. Two minutes of each, windows of ten seconds. At each loss, 240 replications drop other rows, keys
+or windows, with keeps that go up and down by a third from second to second (rows and keys; a window has one). One Spark job does
+all replications of a loss. Coverage is of the 95% bounds, for answers from at least 50 kept rows and, for keys, 50 kept keys.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.experiments import Say
+from penstock.experiments.plotting import by_panel, lines
+from penstock.experiments.report import Bar, Claim, Result, Row
+from penstock.experiments.session import fresh_session
+from penstock.simulation.keys import zipf_keys
+from penstock.simulation.traffic import b_model
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["plot", "run"]
+
+_LOSSES = (0.1, 0.3, 0.6, 0.9)
+_UNITS = ("row", "key", "window")
+_MEASURES = ("count", "sum", "avg")
+_SECONDS, _WINDOW_S = 120.0, 10
+_ENOUGH = 50
+
+
+def run(*, quick: bool, say: Say) -> Result:
+    """All losses and units on both populations."""
+    replications = 40 if quick else 240
+    rows: list[Row] = []
+    drawn: dict[str, tuple[list[float], list[float]]] = {}
+    with fresh_session("answers", 2) as (spark, _):
+        for name in ("packets", "mentions"):
+            everything = _population(spark, name).cache()
+            for unit in _UNITS:
+                for loss in _LOSSES:
+                    say(f"{name}, {unit}s, {loss:.0%} lost")
+                    rows += _measured(everything, name, unit, loss, replications)
+    for row in rows:
+        key = f"{row['population']}, {row['unit']} gate|median error of a {row['answer']}, %"
+        xs, ys = drawn.setdefault(key, ([], []))
+        xs.append(100.0 * float(row["loss"] or 0.0))
+        ys.append(float(row["median error, %"] or 0.0))
+    return Result("answers", rows, _bars(rows, replications), _claims(rows), drawn)
+
+
+def _population(spark: SparkSession, name: str) -> DataFrame:
+    bias, keys, exponent = (0.565, 800, 1.0) if name == "packets" else (0.674, 20_000, 0.6)
+    times = b_model(318.0, _SECONDS, bias, seed=7)
+    numbers = np.arange(times.size)
+    key = zipf_keys(numbers, keys, exponent, 11)
+    rng = np.random.default_rng(5)
+    sizes = np.where(rng.random(times.size) < 0.4, rng.integers(64, 128, times.size), rng.integers(500, 1519, times.size))
+    table = pa.table(
+        {
+            "id": numbers,
+            "second": times.astype(np.int64),
+            "window": (times // _WINDOW_S).astype(np.int64),
+            "host": key % 6,
+            "key": key,
+            "x": sizes.astype(np.float64),
+        }
+    )
+    return spark.createDataFrame(table)
+
+
+def _measured(everything: DataFrame, name: str, unit: str, loss: float, replications: int) -> list[Row]:
+    """Estimate every answer in every replication and hold it against the truth."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's own convention
+
+    import penstock as ps  # noqa: PLC0415 - the functions need Spark
+
+    spark = everything.sparkSession
+    swing = F.lit(1.0) if unit == "window" else 1.0 + F.sin(F.col("second") * 0.7) / 3.0
+    keep = F.least(F.lit(1.0), (1.0 - loss) * swing)
+    fate: list[Column | str] = {"row": ["id"], "key": ["key"], "window": ["window"]}[unit]  # type: ignore[assignment]
+    u = F.shiftrightunsigned(F.xxhash64(F.lit("answers"), "rep", *fate), 11) / 2.0**53
+    copies = spark.range(replications).withColumnRenamed("id", "rep").crossJoin(everything.withColumn("p", keep))
+    kept = copies.where(u < F.col("p")).withColumn("w", F.lit(1.0) if unit == "window" else 1.0 / F.col("p"))
+    cluster: tuple[str, ...] = ("key",) if unit == "key" else ()
+    found = kept.groupBy("rep", "window", "host").agg(
+        ps.count("w", cluster=cluster).alias("count"),
+        ps.sum("x", "w", cluster=cluster).alias("sum"),
+        ps.avg("x", "w", cluster=cluster).alias("avg"),
+        F.count("*").alias("rows"),
+        F.countDistinct("key").alias("keys") if unit == "key" else F.lit(_ENOUGH).alias("keys"),
+    )
+    truth = everything.groupBy("window", "host").agg(
+        F.count("*").cast("double").alias("true_count"), F.sum("x").alias("true_sum"), F.avg("x").alias("true_avg")
+    )
+    joined = found.join(truth, ["window", "host"]).cache()
+    answers = everything.select("window", "host").distinct().count() * replications
+    rows: list[Row] = []
+    for measure in _MEASURES:
+        estimate, true = F.col(f"{measure}.estimate"), F.col(f"true_{measure}")
+        enough = (F.col("rows") >= _ENOUGH) & (F.col("keys") >= _ENOUGH)
+        inside = (true >= F.col(f"{measure}.lower") - 1e-9 * true) & (true <= F.col(f"{measure}.upper") + 1e-9 * true)
+        off = F.abs(estimate - true) / true
+        spread = F.when(enough, (estimate - true) / true)
+        row = joined.agg(
+            F.expr("count(*)").alias("delivered"),
+            F.percentile(off, 0.5).alias("median"),
+            F.percentile(off, 0.95).alias("worst"),
+            F.avg(F.when(enough, inside.cast("double"))).alias("coverage"),
+            F.sum(enough.cast("long")).alias("enough"),
+            F.avg(spread).alias("bias"),
+            F.stddev(spread).alias("sd"),
+        ).collect()[0]
+        # Answers of one replication hang together, so the bias is judged by the means of the replications.
+        means = (
+            joined.groupBy("rep")
+            .agg(F.avg(spread).alias("bias"))
+            .agg(F.avg("bias"), F.stddev("bias"), F.count("bias"))
+            .collect()[0]
+        )
+        rows.append(
+            {
+                "population": name,
+                "unit": unit,
+                "loss": loss,
+                "answer": measure,
+                "delivered": row["delivered"] / answers,
+                "median error, %": 100.0 * row["median"],
+                "95th percentile, %": 100.0 * row["worst"],
+                "coverage of 95%": None if unit == "window" else row["coverage"],
+                "answers judged": float(row["enough"] or 0),
+                "bias, %": None if means[0] is None else 100.0 * means[0],
+                "bias, standard errors": _in_errors(means),
+            }
+        )
+    joined.unpersist()
+    return rows
+
+
+def _in_errors(means: Any) -> float | None:
+    mean, spread, count = means
+    return None if mean is None or not spread else float(abs(mean) / (spread / count**0.5))
+
+
+def _bars(rows: list[Row], replications: int) -> list[Bar]:
+    bars = []
+    for unit in ("row", "key"):
+        judged = [row for row in rows if row["unit"] == unit and float(row["answers judged"] or 0) >= 10 * replications]
+        for what, values in (("least", min), ("greatest", max)):
+            value = values(float(row["coverage of 95%"] or 0.0) for row in judged)
+            name = f"{what} coverage of the 95% bounds, {unit} gates"
+            bars.append(Bar.at_least(name, value, 0.93) if what == "least" else Bar.at_most(name, value, 0.97))
+    worst = max(float(row["bias, standard errors"] or 0.0) for row in rows if row["unit"] != "window" and row["answer"] != "avg")
+    bars.append(Bar.at_most("greatest bias of counts and sums, in standard errors of the mean", worst, 3.0))
+    return bars
+
+
+def _claims(rows: list[Row]) -> list[Claim]:
+    exact = max(float(row["95th percentile, %"] or 0.0) for row in rows if row["unit"] == "window")
+    return [
+        Claim(
+            "windows that are delivered are exact",
+            "section 2 of 000: subset results",
+            f"greatest error {exact:.2g}%",
+            exact < 1e-9,
+        )
+    ]
+
+
+def plot(result: Result, path: Path) -> None:
+    """Draw the median error over the loss, for each answer."""
+    lines(by_panel(result.lines), path, title="Answers after shedding", x="loss, %")

@@ -1,0 +1,106 @@
+"""Windows and their decisions, without Spark."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.drop.classes import Classes, share_out
+from penstock.drop.tables import SLOTS
+from penstock.drop.units import WindowRing, window
+from penstock.errors import PenstockError
+
+
+@given(
+    st.integers(1, 50),
+    st.integers(1, 50),
+    st.integers(0, 100),
+    st.lists(st.tuples(st.integers(0, 30), st.floats(0.0, 1.0)), min_size=1, max_size=8),
+    st.integers(0, 1000),
+)
+def test_a_row_is_dropped_only_if_all_its_windows_are(
+    slide: int, more: int, offset: int, steps: list[tuple[int, float]], seed: int
+) -> None:
+    unit = window("t", f"{slide + more - 1}s", f"{slide}s", f"{offset}s" if offset else None)
+    ring = WindowRing(unit, seed)
+    first = 1_000
+    for step, keep in steps:
+        first += step
+        ring.decide(first, keep)
+    by_window, by_row = ring.tables()
+    rng = np.random.default_rng(seed)
+    lowest = first - 200
+    for micros in rng.integers(lowest * unit.slide, (first + 200) * unit.slide, 40).tolist():
+        newest = unit.ordinal(micros)
+        its = [
+            number
+            for number in range(newest - unit.overlap, newest + 1)
+            if unit.start(number) <= micros < unit.start(number) + unit.length
+        ]
+        assert its
+        fates = ring.fate(np.array(its))
+        kept = by_row.lookup(np.array([newest]))[0] > 0
+        assert kept or not fates.any()
+        if unit.length % unit.slide == 0:
+            assert kept == fates.any()
+        assert by_window.lookup(np.array(its)).tolist() == ring.keep(np.array(its)).tolist()
+
+
+def test_what_has_begun_does_not_change() -> None:
+    ring = WindowRing(window("t", "1s"), seed=3)
+    ring.decide(100, 0.5)
+    before = ring.fate(np.arange(0, 200))
+    ring.decide(150, 0.01)
+    ring.decide(180, 1.0)
+    after = ring.fate(np.arange(0, 200))
+    assert (before[:150] == after[:150]).all()
+    assert after[180:].all()
+    assert after[150:180].sum() < 5
+
+
+def test_windows_that_overlap_go_in_runs_so_that_rows_go() -> None:
+    ring = WindowRing(window("t", "10s", "1s"), seed=5)
+    ring.decide(10_000, 0.25)
+    _, rows = ring.tables()
+    ordinals = np.arange(10_000, 12_000)
+    assert ring.fate(ordinals).mean() == pytest.approx(0.25, abs=0.12)
+    assert rows.lookup(ordinals).mean() < 1.35 * ring.fate(ordinals).mean()
+
+
+def test_both_ends_of_the_ring_are_kept() -> None:
+    ring = WindowRing(window("t", "1s"), seed=3)
+    ring.decide(100_000, 0.0)
+    _, rows = ring.tables()
+    assert rows.lookup(np.array([0, 99_999, 100_000, 100_000 + SLOTS])).tolist() == [1.0, 1.0, 0.0, 1.0]
+
+
+@given(
+    st.floats(0.01, 1.0),
+    st.lists(st.tuples(st.floats(0.1, 10.0), st.floats(0.1, 10.0), st.integers(0, 1000)), min_size=1, max_size=5),
+    st.floats(0.0, 0.5),
+)
+def test_classes_share_the_work_by_weight_cost_and_floor(
+    keep: float, parts: list[tuple[float, float, int]], floor: float
+) -> None:
+    weights = {f"c{number}": weight for number, (weight, _, _) in enumerate(parts)}
+    costs = {f"c{number}": cost for number, (_, cost, _) in enumerate(parts)}
+    classes = Classes.of(weights, costs, floor)
+    offered = np.array([*(rows for *_, rows in parts), 0.0])
+    shares = share_out(keep, classes, offered)
+    work = offered * np.array(classes.costs)
+    assert np.all(shares <= 1.0 + 1e-12)
+    assert np.all(shares >= min(keep, floor) - 1e-12)
+    if work.sum() > 0:
+        assert shares @ work == pytest.approx(keep * work.sum(), rel=1e-9)
+
+
+def test_bad_classes_are_refused() -> None:
+    for options, message in (
+        ({"floor": 1.0}, "floor must lie in"),
+        ({"costs": {"a": 0.0}}, "the cost of class 'a' must be positive"),
+        ({"costs": {"b": 1.0}}, "costs name class 'b', which has no weight"),
+    ):
+        with pytest.raises(PenstockError, match=message):
+            Classes.of({"a": 1.0}, **options)  # type: ignore[arg-type]
