@@ -28,14 +28,14 @@ from .crash_job import DURATION_S, KEEPS, KEYS, RATE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-KILLS = 10
+KILLS = 6
 # A job that lives for seconds is better off without the optimising compiler.
 QUICK_JVM = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 JOB = Path(__file__).with_name("crash_job.py")
 
 
 def run_with_kills(mode: str, directory: Path, seed: int, kills: int = KILLS) -> float:
-    """Start the job, kill it with SIGKILL at a random moment, ten times; then let it end in peace. Return the trace's start."""
+    """Start the job, kill it with SIGKILL at a random moment, several times; then let it end. Return the trace's start."""
     dice = random.Random(seed)
     start_s = time.time() + 4.0
     stop_file = directory / "stop"
@@ -156,7 +156,7 @@ def native_sink(path: Path) -> list[dict[str, object]]:
 
 
 def test_windows_stay_whole_through_crashes(tmp_path: Path) -> None:
-    start_s = run_with_kills("window", tmp_path, seed=12, kills=4)
+    start_s = run_with_kills("window", tmp_path, seed=12, kills=2)
     journal = read_journal(tmp_path / "checkpoint" / "penstock")
     times = np.floor((start_s + b_model(RATE, DURATION_S, bias=0.565, seed=5)) * 1e6).astype(np.int64)
     unit = window("arrival", "1s", "500ms")
@@ -179,7 +179,7 @@ def test_windows_stay_whole_through_crashes(tmp_path: Path) -> None:
 
 
 def test_keys_of_a_join_stay_whole_through_crashes(tmp_path: Path) -> None:
-    run_with_kills("join", tmp_path, seed=13, kills=3)
+    run_with_kills("join", tmp_path, seed=13, kills=1)
     pairs = [row for path in (tmp_path / "sink").glob("batch_id=*") for row in pq.read_table(path).to_pylist()]
     seen = Counter(row["left_seq"] for row in pairs)
     assert set(seen.values()) == {1}, "none twice"

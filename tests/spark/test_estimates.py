@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-REPLICATIONS = 300
+REPLICATIONS = 200
 ROWS = 2_000
 
 

@@ -48,29 +48,22 @@ def test_load_aware(session: SparkSession) -> None:
 
 
 def test_ads(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both nodes of the network in this session, until both outputs have rows."""
-    from penstock.coordination import manager_named
+    """Both nodes build: what they read, gate, do and write."""
     from penstock.network import load_network
-    from penstock.spark.node import NodeRuntime, Workplace
-
-    from .test_network_run import rows_of, run_in_thread, until
+    from penstock.spark.deploy import Deployment
+    from penstock.spark.replay import register_replay
+    from penstock.spark.transport import DirectoryTransport
 
     monkeypatch.syspath_prepend(str(EXAMPLES))
+    register_replay(session)
     network = load_network(EXAMPLES / "ads.yaml")
-    nodes = [
-        NodeRuntime(network, name, Workplace(tmp_path), manager_named("local", network, name), pace_s=1.0)
-        for name in network.nodes
-    ]
-    threads = [run_in_thread(node, session) for node in nodes]
-    for output in network.outputs:
-        until(lambda output=output: rows_of(tmp_path / "outputs" / output), *threads[1])
-    for node in nodes:
-        node.stop()
-    for thread, errors in threads:
-        thread.join()
-        assert not errors
-    alarms = rows_of(tmp_path / "outputs" / "alarms")
-    assert all(row["score"] > 0.3 for row in alarms)
+    nodes = {name: Deployment(session, network, name, DirectoryTransport(tmp_path), tmp_path) for name in network.nodes}
+    assert [query.piece.operators for query in nodes["edge"].queries] == [("shown",), ("scored", "genuine")]
+    gates = [gate.name for node in nodes.values() for query in node.queries for gate in query.gates]
+    assert gates == ["views", "clicks", "shown->seen", "genuine->alarm"]
+    seen, alarm = nodes["centre"].queries
+    assert seen.df.columns == ["window", "key", "views", "arrival"]
+    assert "score" in alarm.df.columns
 
 
 def test_dashboard(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

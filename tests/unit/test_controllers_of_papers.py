@@ -171,3 +171,12 @@ class TestBatchFilter:
             model.update(700, 0.9)
         assert model.overhead_s == pytest.approx(before, rel=0.1)
         assert (model.overhead_s or 0) + 700 * (model.cost_s or 0) == pytest.approx(0.9, rel=0.01)
+
+
+def test_by_arrival_short_batches_are_no_overload() -> None:
+    """A short batch is mostly overhead: what its rows seem to cost must not be stretched to a batch of ten times the length."""
+    law = MicroBatch(delay_target_s=20.0)
+    batches = ((0.0, 0, 0.3), (0.35, 688, 0.47), (0.85, 432, 0.522), (1.4, 877, 0.53), (1.95, 1016, 0.5))  # as seen on Spark
+    for number, (start, rows, took) in enumerate(batches):
+        seen = Observation(number, start, start + took, gates={"in": GateCount(rows, rows)}, cold=number < 2)
+        assert law.update(seen).keep in (None, 1.0), number

@@ -87,7 +87,7 @@ class MicroBatch(Controller):
         if fitting is None or self._rate is None:
             return Decision(None, note=note)
         expected = self._rate * self.batch_time_s
-        keep = min(1.0, fitting / expected) if expected > 0 else 1.0
+        keep = min(1.0, fitting / expected) if expected > 0 and not self._unproven(expected, observation.period_s) else 1.0
         return Decision(keep, full_rows=_EARLY * max(expected, fitting), note=note)
 
     def _fitting(self, observation: Observation, waited_s: float, reuse: float) -> float | None:

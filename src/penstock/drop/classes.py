@@ -76,7 +76,7 @@ def share_out(
     all have the same.
 
     >>> share_out(0.5, Classes.of({"gold": 9, "bronze": 1}, floor=0.2), [100, 100, 0]).tolist()
-    [0.8, 0.2, 0.2]
+    [0.74, 0.26, 0.26]
     """
     weight, cost = np.asarray(classes.weights), np.asarray(classes.costs)
     work = np.maximum(np.asarray(offered, dtype=np.float64), 0.0) * cost

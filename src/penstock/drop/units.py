@@ -164,6 +164,6 @@ class WindowRing:
         overlap = self.unit.overlap
         kept = self.fate(np.arange(oldest - overlap + 1, oldest + SLOTS))
         rows = np.lib.stride_tricks.sliding_window_view(kept, overlap).any(axis=1)
-        fates = rows.astype(np.float64)
+        fates: np.ndarray = np.asarray(rows, dtype=np.float64)
         fates[[0, -1]] = 1.0
         return KeepTable(oldest, keeps.reshape(-1, 1)), KeepTable(oldest, fates.reshape(-1, 1))

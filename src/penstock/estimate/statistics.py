@@ -33,7 +33,7 @@ class CostModel:
     do with it.
 
     >>> model = CostModel({"a": 0.001, "b": 0.001})
-    >>> for a, b in ((100, 10), (100, 90), (50, 50), (200, 20), (10, 100), (150, 30)):
+    >>> for a, b in 3 * ((100, 10), (100, 90), (50, 50), (200, 20), (10, 100), (150, 30)):
     ...     model.update({"a": a, "b": b}, 0.05 + 0.001 * a + 0.004 * b)
     >>> round(model.cost("a").value, 3), round(model.cost("b").value, 3)
     (0.001, 0.004)
