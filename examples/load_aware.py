@@ -28,7 +28,7 @@ def main(batches: int = 20) -> dict[str, tuple[int, float]]:
     """Run some batches; return the rows kept and the rows estimated, by class of the sender."""
     spark = local_session("load-aware")
     ps.register_replay(spark)
-    reader = spark.readStream.format("penstock-replay").option("generator", "constant").option("rate", 2500)
+    reader = spark.readStream.format("penstock-replay").option("generator", "constant").option("rate", 5000)
     rows = reader.option("duration", "60s").option("key_count", 100).load()
 
     aware = ps.load_aware(score, key="key", delay_target="2s", columns="key", returns="double", floor=0.1)
