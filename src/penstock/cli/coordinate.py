@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import json
 import os
 import signal
 import time
@@ -34,15 +31,15 @@ def coordinate(  # noqa: PLR0917 - options of a command
     from penstock.duration import parse_duration  # noqa: PLC0415
     from penstock.network import load_network  # noqa: PLC0415
     from penstock.planning import Exponential  # noqa: PLC0415
-    from penstock.spark.node import Workplace  # noqa: PLC0415
+    from penstock.spark.node import Workplace, write_status  # noqa: PLC0415
 
     network = load_network(path)
     if method not in METHODS:
         raise PenstockError(f"--method must be one of {', '.join(METHODS)}, got {method!r}")
     workplace = Workplace(directory)
     mark = workplace.claim(network)
-    place = workplace.root / "coordinator"
-    lock = _locked(place)
+    place = workplace.coordinator
+    lock = workplace.lock(place, f"a coordinator runs already in {workplace.root}: a network has one")
     options: dict[str, Any] = {} if method == "exact" else {"epsilon": epsilon}
     if method == "solver-w":
         limits = [stream.max_rate for stream in network.inputs.values()]
@@ -59,28 +56,7 @@ def coordinate(  # noqa: PLR0917 - options of a command
     while not stopping and (end is None or time.monotonic() < end) and parent in (None, os.getppid()):
         announced = coordinator.step()
         if announced or time.monotonic() - shown > 1.0:
-            _show(place / "status.json", coordinator.status())
+            write_status(place / "status.json", coordinator.status())
             shown = time.monotonic()
         time.sleep(_POLL_S)
     os.close(lock)
-
-
-def _locked(place: Path) -> int:
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise PenstockError(f"the directory {place} can't be written: {error.strerror}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        raise PenstockError(f"a coordinator runs already in {place.parent}: a network has one") from error
-    return handle
-
-
-def _show(path: Path, status: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}")
-    with contextlib.suppress(OSError):  # a view, no more
-        temporary.write_text(json.dumps(status))
-        temporary.replace(path)

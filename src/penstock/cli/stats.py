@@ -22,12 +22,14 @@ def stats(
     as_json: bool = typer.Option(False, "--json", help="Print everything as JSON and nothing else."),
 ) -> None:
     """Show what a network has measured: costs and selectivities with their errors, rates, gates, outputs, messages."""
+    from penstock.spark.node import read_status  # noqa: PLC0415 - commands load what they need
+
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(directory.glob("nodes/*/status.json")):
-        status = _read(path)
+        status = read_status(path)
         if status is not None:
             found[path.parent.name] = status
-    coordinator = _read(directory / "coordinator" / "status.json")
+    coordinator = read_status(directory / "coordinator" / "status.json")
     if not found:
         raise PenstockError(f"{directory}: no node has reported there; give the --dir of a network that runs or ran")
     if as_json:
@@ -42,14 +44,6 @@ def stats(
             Text(f"coordinator: {coordinator['method']}, {made}, heard of {', '.join(coordinator['heard']) or 'nobody'}")
         )
         _show_ignored(console, coordinator)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return found
 
 
 def _show(console: Console, node: str, status: dict[str, Any]) -> None:

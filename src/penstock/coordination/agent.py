@@ -213,11 +213,10 @@ class Agent:
             return 0.0
         return min(1.0, _EXPLORE * self.pace_s * self.network.nodes[self.node].capacity / (cost * rows))
 
-    def finished(self, query: str, now_s: float | None = None) -> None:
+    def finished(self, query: str) -> None:
         """Take in that the batch of a query has run."""
-        now = self._clock() if now_s is None else now_s
         with self._lock:
-            length = now - self._started[query]
+            length = self._clock() - self._started[query]
             self._lengths[query] = 0.7 * self._lengths.get(query, length) + 0.3 * length
             self._adjust()
 
@@ -285,8 +284,9 @@ class Agent:
         for demand in self._demands.values():
             demand.idle(now)
         if [demand.rate for demand in self._demands.values()] != before:
-            self.manager.decide({entry: demand.rate for entry, demand in self._demands.items()})
-            self.manager.learn(self.facts())
+            facts = self.facts()
+            self.manager.decide(facts.rates)  # for what it tells others: there is no batch to decide on
+            self.manager.learn(facts)
 
     def _speak(self, now: float) -> None:
         if self._post is None:
@@ -343,9 +343,7 @@ class Agent:
     def _group(self, query: str) -> dict[str, Any]:
         """The operators of a query as one: seconds for each tuple that enters its first, with the overhead of a batch."""
         model = self._models[query]
-        rows = dict.fromkeys(model.operators, 0.0)
-        rows |= {name: self._share(name) for name in model.operators}
-        cost = model.group(rows)
+        cost = model.group({name: self._share(name) for name in model.operators})
         return {
             "operators": list(model.operators),
             "cost": cost.value,

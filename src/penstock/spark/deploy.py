@@ -101,7 +101,7 @@ class PieceQuery:
             for name in piece.branches:
                 operator = self.part.operators[name]
                 sources = [self._gated(source, name, frames) for source in operator.sources]
-                frames[name] = self.probes[name].on(applied(self.spark, self.network, operator, sources))
+                frames[name] = self.probes[name].on(applied(self.network, operator, sources))
                 if len(self.part.consumers[name]) > 1:
                     self._hold(name, frames, held)
             for source, target in piece.ends:
@@ -182,10 +182,11 @@ class Deployment:
                 frames[arc] if (arc := arc_name(source, name)) in frames else frames[source] for source in operator.sources
             ]
             probes[name] = _Probe(self.spark)
-            frames[name] = probes[name].on(applied(self.spark, self.network, operator, sources))
+            frames[name] = probes[name].on(applied(self.network, operator, sources))
         arc_gates = {}
         for name in (piece.tip, *piece.branches):
-            probes.setdefault(name, _Probe(self.spark)) if name in piece.branches else None
+            if name in piece.branches:
+                probes[name] = _Probe(self.spark)
             consumers = self.part.consumers[name]
             if len(consumers) > 1:
                 for consumer in consumers:
@@ -239,14 +240,9 @@ class Deployment:
         if kind == "parquet" and not options and ":" not in str(path).split("/", 1)[0]:
             return _Collected(Path(str(path)))
         try:
-            writer = batch_writer(self.spark, kind, path=path, name=name, options=options)
+            return batch_writer(self.spark, kind, path=path, name=name, options=options)
         except PenstockError as error:
             raise PenstockError(f"output {name!r}: {error}") from error
-
-        def write(df: DataFrame, batch_id: int) -> None:
-            writer(df, batch_id)
-
-        return write
 
 
 class _Collected:

@@ -61,7 +61,7 @@ class Fleet:
         if name == COORDINATOR:
             command = ["coordinate", str(self._path), "--dir", str(self.workplace.root), "--method", self._manager]
             command += ["--epsilon", str(self._epsilon)]
-            place = self.workplace.root / COORDINATOR
+            place = self.workplace.coordinator
         else:
             command = ["run", str(self._path), "--node", name, *self._arguments]
             place = self.workplace.node(name)

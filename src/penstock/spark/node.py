@@ -27,16 +27,17 @@ from penstock.network.model import Network, arc_name
 from penstock.spark.by_batch import BatchLoop
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.deploy import Deployment, PieceQuery, Written
-from penstock.spark.journal import BatchRecord, DecisionRecord
+from penstock.spark.journal import DecisionRecord
 from penstock.spark.monitor import PlanCounter
 from penstock.spark.replay import register_replay
+from penstock.spark.report import QueryLedger
 from penstock.spark.session import local_session
 from penstock.spark.transport import DirectoryTransport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["NodeRuntime", "Workplace", "read_status", "stop_on_signals"]
+__all__ = ["NodeRuntime", "Workplace", "read_status", "stop_on_signals", "write_status"]
 
 log = logging.getLogger("penstock")
 
@@ -115,12 +116,16 @@ class Workplace:
         if self.outputs.exists():
             number = 1 + len(list(self.root.glob("outputs-*")))
             self.outputs.rename(self.root / f"outputs-{number}")
-        for place in (self.arcs, self.messages, self.root / "nodes", self.root / "coordinator"):
+        for place in (self.arcs, self.messages, self.root / "nodes", self.coordinator):
             shutil.rmtree(place, ignore_errors=True)
 
-    def lock(self, name: str) -> int:
-        """Be the only process for a node."""
-        place = self.node(name)
+    @property
+    def coordinator(self) -> Path:
+        """What belongs to the coordinator."""
+        return self.root / "coordinator"
+
+    def lock(self, place: Path, taken: str) -> int:
+        """Be the only process of a place; what to say if another is."""
         try:
             place.mkdir(parents=True, exist_ok=True)
             handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -130,7 +135,7 @@ class Workplace:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(handle)
-            raise PenstockError(f"node {name!r} runs already in {self.root}: a node is one process") from error
+            raise PenstockError(taken) from error
         return handle
 
 
@@ -148,7 +153,7 @@ def _is_locked(path: Path) -> bool:
 class _PieceLoop(BatchLoop):
     """One query of a node: the agent decides, by batch, as in any other loop; what it measures goes to the agent."""
 
-    def __init__(self, query: PieceQuery, agent: Agent, pace_s: float, on_written: Callable[[str, list[Written]], None]) -> None:
+    def __init__(self, query: PieceQuery, agent: Agent, pace_s: float, on_written: Callable[[list[Written]], None]) -> None:
         super().__init__(query, query.gates, KeepAll(pace_s), pace_s, query.piece.name)
         self.piece_query = query
         self._agent = agent
@@ -176,7 +181,7 @@ class _PieceLoop(BatchLoop):
             total = sum(offered.values())
             keep = sum(count * keeps.get(name, 1.0) for name, count in offered.items()) / total if total else 1.0
             journaled = DecisionRecord({name: (keeps.get(name, 1.0),) for name in gates}, keep, batch_id=batch_id)
-            self.journal.append(*((self._last,) if self._last is not None else ()), journaled)
+            self.journal.append(journaled)
         self.publish(journaled)
 
     def _entry_rows(self, batch_id: int) -> dict[str, int]:
@@ -205,7 +210,7 @@ class _PieceLoop(BatchLoop):
             for source, target in self.piece_query.piece.ends
         }
         written = [one if one.rows is not None else replace(one, rows=rows[one.output]) for one in self.piece_query.written]
-        self._on_written(self.label, written)
+        self._on_written(written)
 
     def _account(self) -> None:
         """Give the agent what the batch before took, now that Spark has it all together."""
@@ -222,7 +227,8 @@ class _PieceLoop(BatchLoop):
     def _busy_s(self) -> float | None:
         """Seconds of task time of the jobs since the last call, from Spark's status store."""
         store = self._session._jsc.sc().statusStore()
-        jobs = set(self._tracker.getJobIdsForGroup(self._run_id)) - self._jobs_done
+        current = set(self._tracker.getJobIdsForGroup(self._run_id))
+        jobs = current - self._jobs_done
         total_ms, found = 0, False
         for job in jobs:
             stages = store.job(job).stageIds()
@@ -233,14 +239,9 @@ class _PieceLoop(BatchLoop):
                 self._stages.add(stage)
                 total_ms += int(store.lastStageAttempt(stage).executorRunTime())
                 found = True
-        current = set(self._tracker.getJobIdsForGroup(self._run_id))  # Spark forgets old ones, and so may we
-        self._jobs_done = (self._jobs_done | jobs) & current
+        self._jobs_done = current  # Spark forgets old ones, and so may we
         self._stages = {stage for stage in self._stages if stage > max(self._stages) - _STAGES}
         return total_ms / 1e3 if found else None
-
-    def last(self) -> BatchRecord | None:
-        """The last batch's record."""
-        return self._last
 
 
 class NodeRuntime:
@@ -262,8 +263,8 @@ class NodeRuntime:
             raise PenstockError(f"there is no node {node!r}; there are {', '.join(network.nodes)}")
         self.network, self.node, self.workplace, self.pace_s = network, node, workplace, pace_s
         self._mark = workplace.claim(network, reset=reset)
-        self._lock = workplace.lock(node)
         self._place = workplace.node(node)
+        self._lock = workplace.lock(self._place, f"node {node!r} runs already in {workplace.root}: a node is one process")
         self._manager = manager
         self._conf = dict(conf or {})
         self._parent = parent
@@ -344,7 +345,7 @@ class NodeRuntime:
                 error = query.exception()
                 raise PenstockError(f"node {self.node!r}: {_blamed(self.network, loop.piece_query, str(error))}")
 
-    def _note_written(self, _: str, written: list[Written]) -> None:
+    def _note_written(self, written: list[Written]) -> None:
         with self._written:
             lines = []
             for one in written:
@@ -368,19 +369,12 @@ class NodeRuntime:
     def _show(self, agent: Agent) -> None:
         """Write what a person may want to see, and what a restart takes up."""
         batches = {loop.label: len(loop.journal.state.batches) for loop in self._loops}
-        gates: dict[str, list[int]] = {}
+        gates: dict[str, tuple[int, int]] = {}
         for loop in self._loops:
-            state = loop.journal.state.copy()
-            for name, (offered, kept) in state.totals.items():
-                gates[name] = [offered, kept]
-            for record in state.batches.values():
-                for name, (offered, kept) in record.gates.items():
-                    seen = gates.setdefault(name, [0, 0])
-                    seen[0] += offered
-                    seen[1] += kept
+            gates |= QueryLedger(loop.label, loop.how, self.pace_s, loop.journal.state.copy()).totals()
         status = {**agent.status(), "batches": batches, "gates": gates, "outputs": self._totals, "pid": os.getpid()}
-        _replace(self._place / "status.json", status)
-        _replace(self._place / "learnt.json", agent.snapshot())
+        write_status(self._place / "status.json", status)
+        write_status(self._place / "learnt.json", agent.snapshot())
 
     def _restore(self, agent: Agent) -> None:
         before = read_status(self._place / "status.json")
@@ -427,7 +421,8 @@ def read_status(path: Path) -> dict[str, Any] | None:
     return found
 
 
-def _replace(path: Path, content: Mapping[str, Any]) -> None:
+def write_status(path: Path, content: Mapping[str, Any]) -> None:
+    """Write what a person may want to see, whole; it is a view, so a full disk is no reason to stop."""
     try:
         temporary = path.with_name(f".{path.name}")
         temporary.write_text(json.dumps(content))

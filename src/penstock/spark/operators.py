@@ -97,16 +97,16 @@ def frames_of(spark: SparkSession, network: Network) -> dict[str, DataFrame]:
     frames = {name: stream_of(spark, network, name) for name in network.inputs}
     for name in network.order:
         operator = network.operators[name]
-        frames[name] = applied(spark, network, operator, [frames[source] for source in operator.sources])
+        frames[name] = applied(network, operator, [frames[source] for source in operator.sources])
     return frames
 
 
-def applied(spark: SparkSession, network: Network, operator: Operator, frames: Sequence[DataFrame]) -> DataFrame:
+def applied(network: Network, operator: Operator, frames: Sequence[DataFrame]) -> DataFrame:
     """Do what an operator does; an error names the operator and what it was given."""
     work = network.work.get(operator.name, {})
     _check_work(operator, work)
     try:
-        return _KINDS[operator.kind](spark, operator, work, frames)
+        return _KINDS[operator.kind](operator, work, frames)
     except AnalysisException as error:
         raise _unfit(network, operator, frames, error) from error
     except PenstockError:
@@ -173,22 +173,22 @@ def _called(operator: Operator, work: Mapping[str, Any], frames: Sequence[DataFr
     return found
 
 
-def _filter(spark: SparkSession, operator: Operator, work: Mapping[str, Any], frames: Sequence[DataFrame]) -> DataFrame:  # noqa: ARG001
+def _filter(operator: Operator, work: Mapping[str, Any], frames: Sequence[DataFrame]) -> DataFrame:
     return _called(operator, work, frames) if "function" in work else frames[0].where(F.expr(str(work["where"])))
 
 
-def _map(spark: SparkSession, operator: Operator, work: Mapping[str, Any], frames: Sequence[DataFrame]) -> DataFrame:  # noqa: ARG001
+def _map(operator: Operator, work: Mapping[str, Any], frames: Sequence[DataFrame]) -> DataFrame:
     return _called(operator, work, frames) if "function" in work else frames[0].selectExpr(*_several(work["select"]))
 
 
-def _aggregate(spark: SparkSession, operator: Operator, work: Mapping[str, Any], frames: Sequence[DataFrame]) -> DataFrame:  # noqa: ARG001
+def _aggregate(operator: Operator, work: Mapping[str, Any], frames: Sequence[DataFrame]) -> DataFrame:
     if "function" in work:
         return _called(operator, work, frames)
     groups = [F.expr(text) for text in _several(work.get("group", ()))]
     return frames[0].groupBy(*groups).agg(*(F.expr(text) for text in _several(work["agg"])))
 
 
-def _join(spark: SparkSession, operator: Operator, work: Mapping[str, Any], frames: Sequence[DataFrame]) -> DataFrame:  # noqa: ARG001
+def _join(operator: Operator, work: Mapping[str, Any], frames: Sequence[DataFrame]) -> DataFrame:
     if "function" in work:
         return _called(operator, work, frames)
     left, right = frames
@@ -204,7 +204,7 @@ def _join(spark: SparkSession, operator: Operator, work: Mapping[str, Any], fram
     return joined
 
 
-def _union(spark: SparkSession, operator: Operator, work: Mapping[str, Any], frames: Sequence[DataFrame]) -> DataFrame:  # noqa: ARG001
+def _union(operator: Operator, work: Mapping[str, Any], frames: Sequence[DataFrame]) -> DataFrame:
     if "function" in work:
         return _called(operator, work, frames)
     found = frames[0]
@@ -213,7 +213,7 @@ def _union(spark: SparkSession, operator: Operator, work: Mapping[str, Any], fra
     return found
 
 
-def _delay(spark: SparkSession, operator: Operator, work: Mapping[str, Any], frames: Sequence[DataFrame]) -> DataFrame:
+def _delay(operator: Operator, work: Mapping[str, Any], frames: Sequence[DataFrame]) -> DataFrame:
     """The papers' own operator: hold the CPU for a time a tuple, then let it go on or not, by its selectivity."""
     if operator.selectivity > 1:
         raise PenstockError(
@@ -225,7 +225,7 @@ def _delay(spark: SparkSession, operator: Operator, work: Mapping[str, Any], fra
     held = held.mapInArrow(_hold, held.schema).drop(_BUSY)
     if operator.selectivity == 1:
         return held
-    hashed = seeded_hash(spark, gate_seed(f"delay {operator.name}"), [F.col(f"`{name}`") for name in df.columns])
+    hashed = seeded_hash(df.sparkSession, gate_seed(f"delay {operator.name}"), [F.col(f"`{name}`") for name in df.columns])
     return held.where(F.shiftrightunsigned(hashed, 11).cast("double") < F.lit(operator.selectivity * SCALE))
 
 
