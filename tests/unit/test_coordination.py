@@ -282,7 +282,7 @@ def test_all_inputs_of_a_query_swing(tmp_path: Path) -> None:
     for turn in range(12):
         keep = agent.arriving("u", {"i": 500, "j": 500}, 2.0 * turn)
         sizes.append(500 * (keep["i"] + keep["j"]))
-    assert max(sizes[6:]) > 1.1 * min(sizes[6:])
+    assert 1.15 * min(sizes[6:]) < max(sizes[6:]) < 1.3 * min(sizes[6:]), "a tenth up and a tenth down, no more"
 
 
 def test_a_plan_that_comes_again_is_not_forgotten() -> None:
@@ -566,7 +566,7 @@ def test_swings_make_up_for_each_other() -> None:
     sizes = []
     for turn in range(40):
         elapsed = demand.arrive(1000, 2.0 * turn)
-        sizes.append(1000 * demand.keep(1000, 100.0, elapsed, 0.1 if turn % 2 else -0.1))
+        sizes.append(1000 * demand.keep(1000, 100.0, elapsed, 0.1 if turn % 2 else 0.0))
     assert sum(sizes[1:]) / 39 == pytest.approx(200.0, rel=0.02)
     assert max(sizes[20:]) > 1.15 * min(sizes[20:])
 

@@ -78,7 +78,7 @@ class Demand:
     def keep(self, rows: int, flow: float | None, elapsed: float, swing: float = 0.0) -> float:
         """The share of a batch that may pass, at so many tuples a second; all of it without a limit.
 
-        ``swing`` lets a part more or less pass this time; the next batches make up for it.
+        ``swing`` lets a part more pass this time; the next batch makes up for it.
         """
         if flow is None:
             self._saved = None
@@ -198,13 +198,13 @@ class Agent:
             self._headroom = min(1.0, self._headroom + _UP)
 
     def _swing(self, query: str) -> float:
-        """A little more and a little less by turns, and queries against each other.
+        """A little more every other time, which the next batch makes up for; queries against each other.
 
         Where every batch has the same size, what a batch costs can't be told from what its rows cost. An arc brings batches of
         all sizes anyway.
         """
         self._turns[query] = self._turns.get(query, list(self._models).index(query)) + 1
-        return _SWING if self._turns[query] % 2 else -_SWING
+        return _SWING if self._turns[query] % 2 else 0.0
 
     def _explored(self, entry: str, rows: int) -> float:
         """A share that is kept whatever the plan: what is never let in is never measured again, and may have become cheap."""
