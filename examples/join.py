@@ -37,8 +37,9 @@ def main(batches: int = 8) -> tuple[int, int, int]:
         pairs.extend((row[0], row[1]) for row in df.select("view_user", "click_user").collect())
 
     with tempfile.TemporaryDirectory() as place, ps.Shedder("2s", controller=Half(2.0)) as shedder:
-        views = shedder.gate(side("view"), name="views", unit=ps.key("view_user")).withWatermark("view_time", "2 seconds")
-        clicks = shedder.gate(side("click"), name="clicks", unit=ps.key("click_user")).withWatermark("click_time", "2 seconds")
+        # Watermarks before the gates: behind them they would see only what is kept.
+        views = shedder.gate(side("view").withWatermark("view_time", "2 seconds"), name="views", unit=ps.key("view_user"))
+        clicks = shedder.gate(side("click").withWatermark("click_time", "2 seconds"), name="clicks", unit=ps.key("click_user"))
         near = F.expr("view_user = click_user AND click_time = view_time")
         query = shedder.foreach_batch(views.join(clicks, near), take, checkpoint=place)
         while shedder.report().table.num_rows < 2 * batches and query.isActive:

@@ -10,8 +10,22 @@ from penstock.errors import PenstockError
 
 __all__ = ["parse_duration"]
 
-_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_TEXT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*?)(?:onds?|utes?|ours?)?\s*", re.IGNORECASE)
+_SPELLINGS = {
+    1e-6: ("us", "microsecond"),
+    1e-3: ("ms", "msec", "millisecond"),
+    1.0: ("s", "sec", "second"),
+    60.0: ("m", "min", "minute"),
+    3600.0: ("h", "hour"),
+    86400.0: ("d", "day"),
+    7 * 86400.0: ("week",),
+}
+_UNITS_S = {
+    name + plural: seconds
+    for seconds, names in _SPELLINGS.items()
+    for name in names
+    for plural in ("", *(("s",) if len(name) > 2 else ()))
+}
+_TEXT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
 def parse_duration(value: str | float | timedelta, what: str) -> float:

@@ -65,8 +65,8 @@ def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
 
 def windows_of(shedder: ps.Shedder, source: DataFrame) -> DataFrame:
     """Whole windows that overlap, once they have closed."""
-    gated = shedder.gate(source, name="in", unit=ps.window("arrival", "1s", "500ms"))
-    windows = gated.withWatermark("arrival", "0 seconds").groupBy(F.window("arrival", "1 second", "500 milliseconds"))
+    gated = shedder.gate(source.withWatermark("arrival", "0 seconds"), name="in", unit=ps.window("arrival", "1s", "500ms"))
+    windows = gated.groupBy(F.window("arrival", "1 second", "500 milliseconds"))
     return shedder.whole(windows.agg(F.collect_list("seq").alias("seqs")))
 
 

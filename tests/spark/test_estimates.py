@@ -94,6 +94,19 @@ def test_estimates_of_whole_keys(session: SparkSession) -> None:
         checked(found, truth, name)
 
 
+def test_estimates_of_whole_keys_with_a_keep_that_changes_while_they_last(session: SparkSession) -> None:
+    everything = population(session)  # a key's rows have keeps of 0.2, 0.5 and 0.9
+    found = (
+        kept(everything.withColumn("key", F.expr("id div 13")), "key")
+        .groupBy("rep", "g")
+        .agg(ps.count("w", cluster="key").alias("n"), ps.sum("x", "w", cluster="key").alias("s"))
+        .cache()
+    )
+    truth = everything.where("rep = 0").groupBy("g").agg(F.count("*").alias("true_n"), F.sum("x").alias("true_s")).cache()
+    for name in ("n", "s"):
+        checked(found, truth, name)
+
+
 def test_nothing_shed_is_exact(session: SparkSession) -> None:
     df = session.range(100).withColumn("w", F.lit(1.0)).withColumn("x", F.when(F.col("id") > 9, F.col("id")))
     (row,) = df.agg(ps.count("w").alias("n"), ps.sum("x", "w").alias("s"), ps.avg("x", "w").alias("m")).collect()
@@ -113,6 +126,25 @@ def test_rows_without_a_weight_stand_for_themselves(session: SparkSession) -> No
     assert (row["n"]["estimate"], row["s"]["estimate"]) == (3.0, 5.0)
     (none,) = df.where("x < 0").agg(ps.avg("x", "w").alias("m")).collect()
     assert none["m"] is None
+
+
+def test_nothing_is_counted_as_in_sql(session: SparkSession) -> None:
+    df = session.createDataFrame([(None, 2.0), (None, 4.0)], "x double, w double")
+    (row,) = df.agg(ps.sum("x", "w").alias("s"), ps.sum("x", "w", cluster="x").alias("c")).collect()
+    assert (row["s"], row["c"]) == (None, None)
+    (empty,) = df.where("w < 0").agg(ps.count("w").alias("n"), ps.count("w", cluster="x").alias("c")).collect()
+    assert [tuple(value) for value in empty] == [(0.0, 0.0, 0.0, 0.0)] * 2
+
+
+def test_the_error_of_a_mean_far_from_zero_is_never_too_small(session: SparkSession) -> None:
+    near = session.range(1000).select(F.lit(2.0).alias("w"), (F.xxhash64("id") % 1000 / 500.0).alias("x"))
+    (true,) = near.agg(ps.avg("x", "w").alias("m")).collect()
+    for far in (1e6, 1e8, 1.7e9, 1.7e12):
+        moved = near.withColumn("x", F.col("x") + far)
+        (row,) = moved.agg(ps.avg("x", "w").alias("m"), ps.avg("x", "w", center=far).alias("c")).collect()
+        assert row["m"]["error"] > 0.95 * true["m"]["error"], far
+        assert row["c"]["error"] == pytest.approx(true["m"]["error"], rel=0.01)
+        assert row["c"]["estimate"] == pytest.approx(true["m"]["estimate"] + far)
 
 
 def test_a_second_aggregation_adds_up(session: SparkSession) -> None:
@@ -153,7 +185,7 @@ def test_in_a_stream_with_changing_keeps(ticks: Ticks, tmp_path: Path) -> None:
         true = offered / 4 * (offered - 4 + 2 * row["g"]) / 2
         assert abs(row["sum(value)"]["estimate"] - true) < 4.5 * row["sum(value)"]["error"]
     text = str(shedder.report())
-    assert "Keep by class" in text
+    assert "Kept by class" in text
 
 
 def test_bad_arguments_are_refused(session: SparkSession) -> None:

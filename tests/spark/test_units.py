@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
@@ -18,11 +20,12 @@ import penstock as ps
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.units import WindowRing
 from penstock.errors import PenstockError
+from penstock.spark.gate import Gate
 
 from .conftest import wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from .test_shedder import Ticks
 
@@ -65,7 +68,7 @@ def truth(offered: int, length: int, slide: int, offset: int = 0) -> dict[tuple[
 
 
 def micros_of(moment: Any) -> int:
-    return int(np.datetime64(moment.replace(tzinfo=None), "us").astype(np.int64))
+    return round(moment.timestamp() * 1e6)  # Spark hands out local times
 
 
 class Job:
@@ -85,12 +88,8 @@ class Job:
                 self.found[key] = (row["n"], row["s"])
 
         with ps.Shedder("2s", controller=Turns(2.0)) as shedder:
-            gated = shedder.gate(events(self.ticks(rows=100)), name="in", unit=self.unit)
-            counts = (
-                gated.withWatermark("t", "3 seconds")
-                .groupBy(F.window("t", *self.window), "g")
-                .agg(F.count("*").alias("n"), F.sum("value").alias("s"))
-            )
+            gated = shedder.gate(events(self.ticks(rows=100)).withWatermark("t", "3 seconds"), name="in", unit=self.unit)
+            counts = gated.groupBy(F.window("t", *self.window), "g").agg(F.count("*").alias("n"), F.sum("value").alias("s"))
             query = shedder.foreach_batch(shedder.whole(counts), take, checkpoint=self.place)
             before = shedder.report().table.num_rows
             wait_until(lambda: shedder.report().table.num_rows > before + batches, query)
@@ -143,7 +142,56 @@ def test_windows_are_whole(
         assert job.kept < 0.9 * job.offered, "rows are dropped before they are counted"
 
 
-def test_keys_are_whole_on_both_sides_of_a_join(ticks: Ticks, tmp_path: Path) -> None:
+SECOND_US = 1_000_000
+
+
+@given(
+    shape=st.tuples(st.integers(1, 40), st.integers(1, 4), st.integers(0, 39), st.integers(0, 60), st.booleans()),
+    first_s=st.sampled_from([-500, 0, 1_700_000_000]),
+    rows=st.lists(st.tuples(st.integers(0, 400), st.sampled_from([None, 0, 1, 2])), min_size=20, max_size=60),
+    keeps=st.lists(st.tuples(st.integers(0, 400), st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0])), min_size=1, max_size=4),
+)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_windows_are_whole_whatever_they_are(
+    session: SparkSession,
+    shape: tuple[int, int, int, int, bool],
+    first_s: int,
+    rows: list[tuple[int, int | None]],
+    keeps: list[tuple[int, float]],
+) -> None:
+    """Spark's own windows, of every row and of what the gate keeps; times before 1970, groups that are null, changing keeps."""
+    slide, overlap, short, offset, by = shape
+    length = max(slide, slide * overlap - min(short, slide - 1))
+    shown = tuple(f"{seconds} seconds" for seconds in (length, slide, offset % slide))
+    unit = ps.window("t", float(length), float(slide), float(offset) or None, by="g" if by else ())
+    seconds = pa.array([(first_s + at) * SECOND_US for at, _ in rows], pa.timestamp("us", tz="UTC"))
+    table = pa.table({"id": list(range(len(rows))), "t": seconds, "g": pa.array([g for _, g in rows], pa.int64())})
+    df = session.createDataFrame(table)
+    build: Any = {"name": "any", "base_s": 0.0, "arrival": None, "identity": None, "classes": None, "weights": None}
+    gate, gated = Gate.build(df, weight=None, unit=unit, **build)
+    windows = gate.windows
+    assert windows is not None
+    for at, keep in sorted(keeps):
+        gate.publish_batch((keep, float(unit.ordinal((first_s + at) * SECOND_US))))
+
+    def answers(source: DataFrame) -> DataFrame:
+        return source.groupBy(F.window("t", *shown), "g").agg(F.sort_array(F.collect_list("id")).alias("ids"))
+
+    def collected(found: DataFrame) -> dict[tuple[int, int | None], list[int]]:
+        return {(row[0], row["g"]): row["ids"] for row in found.selectExpr("unix_micros(window.start)", "g", "ids").collect()}
+
+    full = collected(answers(df))
+    found = collected(answers(gated).where(windows.whole(F.col("window"), [F.col("g")] if by else [])))
+    assert all(ids == full[key] for key, ids in found.items()), "every window that is delivered is exact"
+    order = list(full)
+    ordinals = np.array([(start - unit.offset) // unit.slide for start, _ in order])
+    fates = windows.ring.fate(ordinals, *([pa.array([g for _, g in order], pa.int64())] if by else []))
+    due = {key for key, fate in zip(order, fates.tolist(), strict=True) if fate}
+    assert set(found) == due, "all that are kept are delivered, and no other"
+
+
+@pytest.mark.parametrize("how", ["inner", "leftOuter"])
+def test_keys_are_whole_on_both_sides_of_a_join(ticks: Ticks, tmp_path: Path, how: str) -> None:
     def side(name: str, multiple: int) -> DataFrame:
         df = ticks(rows=100).select(
             (F.col("value") % 40).cast("int" if name == "l" else "bigint").alias(f"{name}_key"),
@@ -152,16 +200,16 @@ def test_keys_are_whole_on_both_sides_of_a_join(ticks: Ticks, tmp_path: Path) ->
         )
         return df.where(F.col(f"{name}_value") % multiple == 0)
 
-    rows: list[tuple[int, int, int]] = []
+    rows: list[tuple[int, int, int | None]] = []
 
     def take(df: DataFrame, _: int) -> None:
         rows.extend((row["l_key"], row["l_value"], row["r_value"]) for row in df.collect())
 
     with ps.Shedder("2s", controller=Turns(2.0)) as shedder:
-        left = shedder.gate(side("l", 1), name="left", unit=ps.key("l_key")).withWatermark("l_t", "1 second")
-        right = shedder.gate(side("r", 2), name="right", unit=ps.key("r_key")).withWatermark("r_t", "1 second")
+        left = shedder.gate(side("l", 1).withWatermark("l_t", "1 second"), name="left", unit=ps.key("l_key"))
+        right = shedder.gate(side("r", 2).withWatermark("r_t", "1 second"), name="right", unit=ps.key("r_key"))
         near = F.expr("l_key = r_key AND r_t BETWEEN l_t AND l_t + INTERVAL 2 SECONDS")
-        query = shedder.foreach_batch(left.join(right, near), take, checkpoint=tmp_path)
+        query = shedder.foreach_batch(left.join(right, near, how), take, checkpoint=tmp_path)
         wait_until(lambda: shedder.report().table.num_rows > 24, query)
     ledger = shedder.report().table.to_pylist()
     offered = {gate: sum(row["offered"] for row in ledger if row["gate"] == gate) for gate in ("left", "right")}
@@ -171,15 +219,18 @@ def test_keys_are_whole_on_both_sides_of_a_join(ticks: Ticks, tmp_path: Path) ->
     never = {key for key in range(40) if u[key] >= max(KEEPS)}
     assert always
     assert never
-    expected = {
+    expected: set[tuple[int, int, int | None]] = {
         (value % 40, value, other)
         for value in range(number)
         for other in range(value, value + 2_000_000 // STEP_US + 1)
         if other % 2 == 0 and other % 40 == value % 40
     }
-    done = number - 2_000_000 // STEP_US - 100
-    found = {row for row in rows if row[0] in always and row[2] < done}
-    assert found == {row for row in expected if row[0] in always and row[2] < done}, "keys below every threshold are exact"
+    if how == "leftOuter":  # a row without a partner shows when the watermark has passed its last chance
+        expected |= {(value % 40, value, None) for value in range(1, number, 2)}
+        assert {row for row in expected if row[0] in always and row[2] is None}
+    done = number - 2_000_000 // STEP_US - (100 if how == "inner" else 400)
+    found = {row for row in rows if row[0] in always and row[1] < done}
+    assert found == {row for row in expected if row[0] in always and row[1] < done}, "keys below every threshold are exact"
     assert not {row for row in rows if row[0] in never}
     assert set(rows) <= expected
     assert len(set(rows)) == len(rows)
@@ -213,10 +264,10 @@ def test_bad_units_are_refused(ticks: Ticks) -> None:
     ):
         with pytest.raises(PenstockError, match=message):
             shedder.gate(df, **options)
-    gated = shedder.gate(df, name="in", unit=ps.window("t", "2s", "1s"))
+    gated = shedder.gate(df.withWatermark("t", "1 second"), name="in", unit=ps.window("t", "2s", "1s"))
     with pytest.raises(PenstockError, match="keeps whole windows, which are decided batch by batch"):
         shedder.start(gated.writeStream.format("noop"))
-    counts = gated.withWatermark("t", "1 second").groupBy(F.window("t", "2 seconds", "1 second")).count()
+    counts = gated.groupBy(F.window("t", "2 seconds", "1 second")).count()
     with pytest.raises(PenstockError, match=r"those it drops would show in part: pass .* through shedder.whole"):
         shedder.foreach_batch(counts, lambda *_: None)
     with pytest.raises(PenstockError, match=r"whole\(\): there is no column 'window'"):
@@ -231,6 +282,95 @@ def test_bad_units_are_refused(ticks: Ticks) -> None:
     ):
         with pytest.raises(PenstockError, match=message):
             call()
+
+
+def test_queries_that_do_not_go_with_their_gates_are_refused(ticks: Ticks) -> None:
+    shedder = ps.Shedder("2s")
+    df = events(ticks())
+
+    def refused(result: DataFrame, message: str) -> None:
+        with pytest.raises(PenstockError, match=message):
+            shedder.foreach_batch(result, lambda *_: None)
+
+    two = shedder.gate(df, name="two", unit=ps.window("t", "2s"))
+    others = "keeps whole windows of 2 s by 2 s, and the query aggregates by others"
+    refused(two.groupBy(F.window("t", "3 seconds")).count(), others)
+    refused(two.groupBy(F.window("t", "2 seconds", "1 second")).count(), others)
+    refused(two.groupBy(F.window("t", "2 seconds", "2 seconds", "1 second")).count(), others)
+    by = shedder.gate(df, name="by", unit=ps.window("t", "2s", "1s", by="g"))
+    counts = by.groupBy(F.window("t", "2 seconds", "1 second")).count().withColumn("g", F.lit(1).cast("bigint"))
+    refused(shedder.whole(counts, gate="by"), "keeps whole windows of each 'g', and the query does not group by it")
+    named = by.groupBy(F.window("t", "2 seconds", "1 second"), F.col("g").cast("string").alias("g")).count()
+    with pytest.raises(PenstockError, match=r"whole\(\): column 'g' is string here and bigint at the gate"):
+        shedder.whole(named, gate="by")
+    long = shedder.gate(df.withWatermark("t", "1 day"), name="long", unit=ps.window("t", "1s"))
+    refused(long.groupBy(F.window("t", "1 second")).count(), "the last 6,143 windows, and with a watermark of 1 days? older ones")
+    left = shedder.gate(df.select(F.col("g").alias("l")), name="left", unit=ps.key("l"))
+    right = shedder.gate(df.select(F.col("g").cast("string").alias("r")), name="right", unit=ps.key("r"))
+    refused(left.join(right, F.expr("l = r")), r"'left' and 'right' keep whole keys of different types \(bigint and string\)")
+
+
+def test_a_watermark_behind_the_gate_is_warned_of(ticks: Ticks, tmp_path: Path) -> None:
+    seen: list[int] = []
+    with ps.Shedder("2s") as shedder:
+        gated = shedder.gate(events(ticks()), name="in", unit=ps.window("t", "2s"))
+        counts = gated.withWatermark("t", "1 second").groupBy(F.window("t", "2 seconds")).count()
+        wait_until(lambda: seen, shedder.foreach_batch(counts, lambda _, n: seen.append(n), checkpoint=tmp_path))
+    assert any("the watermark stands behind gate 'in'" in line for line in shedder.report().errors)
+
+
+def test_rows_too_late_for_the_job_without_shedding_are_too_late(ticks: Ticks, tmp_path: Path) -> None:
+    """The watermark goes by all rows, whatever is dropped: both jobs discard the same."""
+
+    def run(how: str) -> dict[tuple[int, int], tuple[int, int]]:
+        found: dict[tuple[int, int], tuple[int, int]] = {}
+        numbers: list[int] = []
+
+        def take(df: DataFrame, number: int) -> None:
+            numbers.append(number)
+            found.update({(micros_of(row["window"]["start"]), row["g"]): (row["n"], row["s"]) for row in df.collect()})
+
+        late = F.when(F.col("value") % 11 == 5, F.expr("t - INTERVAL 20 SECONDS")).otherwise(F.col("t"))
+        df = events(ticks(rows=100)).withColumn("t", late).withWatermark("t", "3 seconds")
+        with ps.Shedder("2s", controller=Turns(2.0)) as shedder:
+            gated = shedder.gate(df, name="in", unit=ps.window("t", "2s") if how == "shed" else ps.key("value"))
+            counts = (gated if how == "shed" else df).groupBy(F.window("t", "2 seconds"), "g")
+            results = counts.agg(F.count("*").alias("n"), F.sum("value").alias("s"))
+            if how == "shed":
+                query = shedder.foreach_batch(results, take, checkpoint=tmp_path / how)
+                wait_until(lambda: len(numbers) > 10, query)
+            else:
+                plain = results.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / how)).start()
+                wait_until(lambda: len(numbers) > 10, plain)
+                plain.stop()
+        return found
+
+    shed, everything = run("shed"), run("plain")
+    both = set(shed) & set(everything)
+    assert len(both) > 10
+    assert {key: shed[key] for key in both} == {key: everything[key] for key in both}
+    assert len(both) < sum(start <= max(key[0] for key in shed) for start, _ in everything), "some were dropped"
+
+
+def test_late_rows_after_a_restart_change_nothing(ticks: Ticks, tmp_path: Path) -> None:
+    """The first batch of a run may hold late rows only; windows that had begun before are decided all the same."""
+    gates = []
+    for run in range(2):
+        seen: list[int] = []
+        with ps.Shedder("2s", controller=Turns(2.0)) as shedder:
+            df = events(ticks(rows=100))
+            if run:  # all of it comes 60 s late
+                df = df.withColumn("t", F.expr("t - INTERVAL 60 SECONDS"))
+            gated = shedder.gate(df, name="in", unit=ps.window("t", "1s"))
+            query = shedder.foreach_batch(gated, lambda df, _, seen=seen: seen.append(df.count()), checkpoint=tmp_path)
+            wait_until(lambda seen=seen: len(seen) > 3, query)
+        gates.append([decision.gates["in"] for decision in ps.read_journal(tmp_path / "penstock").decisions])
+    before, after = gates
+    begun = max(int(keeps[1]) for keeps in before if len(keeps) == 2)
+    firsts = [int(keeps[1]) for keeps in after[len(before) :]]
+    assert firsts
+    # The last batch before the restart, 5 s of event time, was decided before it ran, and its windows have begun since.
+    assert min(firsts) >= begun + 4
 
 
 def test_a_minimum_over_a_gate_of_rows_is_warned_of(ticks: Ticks, tmp_path: Path) -> None:

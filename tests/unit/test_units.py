@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -69,11 +72,73 @@ def test_windows_that_overlap_go_in_runs_so_that_rows_go() -> None:
     assert rows.lookup(ordinals).mean() < 1.35 * ring.fate(ordinals).mean()
 
 
-def test_both_ends_of_the_ring_are_kept() -> None:
+def test_both_ends_of_the_ring_are_kept_if_nothing_was_shed() -> None:
     ring = WindowRing(window("t", "1s"), seed=3)
     ring.decide(100_000, 0.0)
     _, rows = ring.tables()
     assert rows.lookup(np.array([0, 99_999, 100_000, 100_000 + SLOTS])).tolist() == [1.0, 1.0, 0.0, 1.0]
+
+
+def test_a_window_that_was_dropped_stays_so_however_old() -> None:
+    ring = WindowRing(window("t", "10s", "1s"), seed=3)
+    ring.decide(1_000, 0.0)
+    for first in range(2_000, 60_000, 500):
+        ring.decide(first, 1.0)
+        by_window, by_row = ring.tables()
+        assert by_window.lookup(np.array([1_500])).tolist() == [0.0]
+        assert by_row.lookup(np.array([1_500])).tolist() == [0.0]
+    never = WindowRing(window("t", "1s"), seed=3)
+    for first in range(1_000, 60_000, 500):
+        never.decide(first, 1.0)
+    assert never.tables()[1].lookup(np.array([0, 900])).tolist() == [1.0, 1.0], "a job that sheds nothing loses nothing"
+
+
+def test_windows_ahead_of_the_table_are_kept_and_stay_so() -> None:
+    ring = WindowRing(window("t", "1s"), seed=3)
+    ring.decide(1_000, 0.0)
+    ahead = np.arange(5_000, 5_010)
+    assert ring.tables()[1].lookup(ahead).tolist() == [1.0] * 10
+    ring.decide(5_010, 0.0)  # a batch has brought rows of these ten
+    assert ring.tables()[1].lookup(ahead).tolist() == [1.0] * 10
+    assert ring.tables()[1].lookup(np.array([1_500, 2_900, 5_010])).tolist() == [0.0, 0.0, 0.0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9_000), st.sampled_from([0.0, 0.3, 1.0])), min_size=1, max_size=12), st.integers(0, 12))
+def test_a_ring_comes_back_from_its_snapshot(steps: list[tuple[int, float]], cut: int) -> None:
+    ring, again = (WindowRing(window("t", "4s", "1s"), seed=9) for _ in range(2))
+    first = 1_000
+    for number, (step, keep) in enumerate(steps):
+        if number == cut:
+            again.restore(json.loads(json.dumps(ring.snapshot())))
+        first += step
+        ring.decide(first, keep)
+        if number >= cut:
+            again.decide(first, keep)
+    if cut < len(steps):
+        for one, other in zip(ring.tables(), again.tables(), strict=True):
+            assert one.oldest == other.oldest
+            assert (one.keeps == other.keeps).all()
+
+
+@pytest.mark.parametrize(
+    ("offset", "micros"),
+    [
+        (None, 0),
+        ("0 seconds", 0),
+        (0, 0),
+        ("-2 seconds", 3_000_000),
+        (-2.0, 3_000_000),
+        ("7s", 2_000_000),
+        (timedelta(seconds=-2), 3_000_000),
+    ],
+)
+def test_offsets_as_spark_takes_them(offset: str | float | timedelta | None, micros: int) -> None:
+    assert window("t", "5 seconds", None, offset).offset == micros
+
+
+def test_too_many_windows_for_a_row_are_refused() -> None:
+    with pytest.raises(PenstockError, match="1,000 windows at most, and windows of 7200 s by 1 s make it 7,200"):
+        window("t", "2 hours", "1 second")
 
 
 @given(

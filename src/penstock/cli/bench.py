@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import typer
@@ -12,6 +13,8 @@ from rich.table import Table
 from penstock.errors import PenstockError
 
 __all__ = ["bench"]
+
+_WIDE = 200  # into a file all columns fit
 
 
 def bench(
@@ -38,7 +41,7 @@ def bench(
     if as_json:
         typer.echo(result.to_json())
     else:
-        Console(highlight=False).print(result)
+        Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE).print(result)
     if not result.holds:
         raise typer.Exit(1)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +16,14 @@ from penstock.drop.tables import SLOTS, KeepTable
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 
-__all__ = ["Key", "Window", "WindowRing", "key", "window"]
+__all__ = ["BEHIND", "Key", "Window", "WindowRing", "key", "window"]
 
 _AHEAD = SLOTS // 4
 _RUN = 4
+_MOST_OVERLAP = 1_000
+
+BEHIND = SLOTS - _AHEAD - 1
+"""How many windows back a gate remembers what it decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +102,26 @@ def window(
     step = whole if slide is None else _micros(slide, "the slide of a window")
     if step > whole:
         raise PenstockError(f"the slide of a window must be at most its length of {whole / 1e6:g} s, got {step / 1e6:g} s")
-    begin = 0 if offset is None or offset in (0, "0", "0s") else _micros(offset, "the offset of a window")
+    if -(-whole // step) > _MOST_OVERLAP:
+        raise PenstockError(
+            f"a row may lie in {_MOST_OVERLAP:,} windows at most, and windows of {whole / 1e6:g} s by {step / 1e6:g} s "
+            f"make it {-(-whole // step):,}: take a longer slide"
+        )
+    begin = 0 if offset is None else _offset(offset)
     groups = (by,) if isinstance(by, str) else tuple(by)
     return Window(time, whole, step, begin % step, groups)
+
+
+def _offset(value: str | float | timedelta) -> int:
+    """An offset may be nothing, or negative."""
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, timedelta):
+        text = text.total_seconds()
+    if isinstance(text, str):
+        negative, size = text.startswith("-"), text.removeprefix("-")
+        nothing = re.fullmatch(r"0+(\.0*)?\s*[a-z]*", size) is not None
+        return 0 if nothing else (-1 if negative else 1) * _micros(size, "the offset of a window")
+    return (-1 if text < 0 else 1) * _micros(abs(text), "the offset of a window") if text else 0
 
 
 def _micros(value: str | float | timedelta, what: str) -> int:
@@ -110,6 +134,9 @@ def _micros(value: str | float | timedelta, what: str) -> int:
 class WindowRing:
     """Which keep holds for which window: decided once, before the window begins, and never changed.
 
+    The tables that a query reads hold so many windows. One that is further ahead is kept, and stays so. One that is further back
+    is dropped, unless all was kept until then: a few rows of a window that was dropped would look like an answer.
+
     >>> ring = WindowRing(window("t", "1s"), seed=1)
     >>> ring.decide(100, 0.0)
     >>> ring.keep(np.array([98, 99, 100, 101])).tolist()
@@ -119,25 +146,42 @@ class WindowRing:
     def __init__(self, unit: Window, seed: int) -> None:
         self.unit = unit
         self.seed = seed
-        self._changes: list[tuple[int, float]] = []
+        self._changes: list[tuple[int, float]] = []  # neighbours differ; before the first everything is kept
+        self.last: tuple[int, float] | None = None
+        """The last decision: from which window on, and the keep."""
+        self._forgotten = False  # whether something was shed that is known no more
 
     def decide(self, first: int, keep: float) -> None:
         """Let a keep hold for a window and all later ones; of two decisions for one window the later stands."""
-        self._changes = [(number, old) for number, old in self._changes if number < first]
-        self._changes.append((first, float(keep)))
+        if self.last is not None and first > self.last[0] + _AHEAD - 1:  # those in between were ahead of the table
+            self._change(self.last[0] + _AHEAD - 1, 1.0)
+        self._change(first, float(keep))
+        self.last = (first, float(keep))
         while len(self._changes) > 1 and self._changes[1][0] <= first - SLOTS:
+            self._forgotten = self._forgotten or self._changes[0][1] < 1.0
             del self._changes[0]
 
-    @property
-    def last(self) -> tuple[int, float] | None:
-        """The last decision: from which window on, and the keep."""
-        return self._changes[-1] if self._changes else None
+    def _change(self, first: int, keep: float) -> None:
+        while self._changes and self._changes[-1][0] >= first:
+            del self._changes[-1]
+        if keep != (self._changes[-1][1] if self._changes else 1.0):
+            self._changes.append((first, keep))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all of it as plain JSON values."""
+        return {"changes": [list(change) for change in self._changes], "last": self.last, "forgotten": self._forgotten}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the state of a snapshot."""
+        self._changes = [(int(first), float(keep)) for first, keep in state["changes"]]
+        last = state["last"]
+        self.last = None if last is None else (int(last[0]), float(last[1]))
+        self._forgotten = bool(state["forgotten"])
 
     def keep(self, ordinals: np.ndarray) -> np.ndarray:
         """The keep of each window."""
-        found = np.ones(len(ordinals))
-        for first, value in self._changes:
-            found[ordinals >= first] = value
+        keeps = np.array([1.0, *(keep for _, keep in self._changes)])
+        found: np.ndarray = keeps[np.searchsorted([first for first, _ in self._changes], ordinals, side="right")]
         return found
 
     def fate(self, ordinals: np.ndarray, *groups: pa.Array) -> np.ndarray:
@@ -150,20 +194,19 @@ class WindowRing:
     def tables(self) -> tuple[KeepTable, KeepTable]:
         """Lay out two tables over a ring of windows: the keep of each, and whether a row that comes in its slide is kept.
 
-        A row is dropped only if all windows it may lie in are. At both ends of the ring everything is kept: what is that old is
-        too late for its window, and what is that far ahead has not been decided.
+        A row is dropped only if all windows it may lie in are.
         """
-        if not self._changes:
+        if self.last is None:
             everything = KeepTable.for_batch([1.0])
             return everything, everything
-        last = self._changes[-1][0]
-        oldest = last - (SLOTS - _AHEAD)
-        ordinals = np.arange(oldest, oldest + SLOTS)
-        keeps = self.keep(ordinals)
-        keeps[[0, -1]] = 1.0
+        oldest = self.last[0] - (SLOTS - _AHEAD)
         overlap = self.unit.overlap
+        shed_before = self._forgotten or any(keep < 1.0 for first, keep in self._changes if first <= oldest)
+        ends = [0.0 if shed_before else 1.0, 1.0]
+        keeps = self.keep(np.arange(oldest, oldest + SLOTS))
+        keeps[[0, -1]] = ends
         kept = self.fate(np.arange(oldest - overlap + 1, oldest + SLOTS))
-        rows = np.lib.stride_tricks.sliding_window_view(kept, overlap).any(axis=1)
-        fates: np.ndarray = np.asarray(rows, dtype=np.float64)
-        fates[[0, -1]] = 1.0
+        any_of_its = np.lib.stride_tricks.sliding_window_view(kept, overlap).any(axis=1)
+        fates: np.ndarray = np.asarray(any_of_its, dtype=np.float64)
+        fates[[0, -1]] = ends
         return KeepTable(oldest, keeps.reshape(-1, 1)), KeepTable(oldest, fates.reshape(-1, 1))

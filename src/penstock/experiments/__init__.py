@@ -54,6 +54,7 @@ EXPERIMENTS = {
     "las-bias": "whom load-aware shedding hurts, and what weights make of it",
     "las-overhead": "what timing and sketches cost a tuple",
     "answers": "how far off counts, sums and means are after shedding, by unit and loss",
+    "answers-join": "what is left of a join after shedding on both sides, by rows and by keys",
     "answers-cost": "what whole windows, whole keys and estimates cost, and what a window gate saves",
     "spark-native": "our controller on Spark with native sinks, where the size of a batch is not known",
 }

@@ -7,12 +7,12 @@ against keep 1.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.experiments import Say
+from penstock.experiments.gated import gated
 from penstock.experiments.plotting import bars
 from penstock.experiments.report import Bar, Result, Row
 from penstock.experiments.session import fresh_session
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["plot", "run"]
 
 _ROWS, _QUICK_ROWS = 10_000_000, 2_000_000
+_FIRST_US = 1_700_000_000_000_000
 
 
 def run(*, quick: bool, say: Say) -> Result:
@@ -57,24 +58,13 @@ def run(*, quick: bool, say: Say) -> Result:
 def _base(spark: SparkSession, rows: int) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's own convention
 
-    first_us = 1_700_000_000_000_000
     return spark.range(0, rows, 1, 1).select(
-        "id", F.timestamp_micros(F.col("id") * (600_000_000 // rows) + first_us).alias("t"), (F.col("id") % 1000).alias("user")
+        "id", F.timestamp_micros(F.col("id") * (600_000_000 // rows) + _FIRST_US).alias("t"), (F.col("id") % 1000).alias("user")
     )
 
 
-def _gated(df: DataFrame, name: str, keep: float, **options: Any) -> DataFrame:
-    from penstock.spark.gate import Gate  # noqa: PLC0415 - needs Spark
-
-    identity = None if options.get("unit") is not None else ["id"]
-    gate, gated = Gate.build(
-        df, name=name, base_s=time.time(), arrival=None, identity=identity, classes=None, weights=None, weight=None, **options
-    )
-    if gate.windows is not None:
-        gate.publish_batch((keep, float(gate.windows.unit.ordinal(1_700_000_000_000_000))))
-    else:
-        gate.publish_batch(gate.keeps(keep))
-    return gated
+def _gate(df: DataFrame, name: str, keep: float, **options: Any) -> DataFrame:
+    return gated(df, name, keep, from_us=_FIRST_US, **options)
 
 
 def _gates(base: DataFrame) -> dict[str, DataFrame]:
@@ -82,11 +72,11 @@ def _gates(base: DataFrame) -> dict[str, DataFrame]:
 
     return {
         "plain scan": base,
-        "gate of rows": _gated(base, "rows", 0.5),
-        "gate of keys": _gated(base, "keys", 0.5, unit=ps.key("user")),
-        "gate of windows": _gated(base, "windows", 0.5, unit=ps.window("t", "1s")),
-        "gate of sliding windows, 10 by 1": _gated(base, "sliding", 0.1, unit=ps.window("t", "10s", "1s")),
-        "gate of windows by group": _gated(base, "groups", 0.5, unit=ps.window("t", "1s", by="user")),
+        "gate of rows": _gate(base, "rows", 0.5),
+        "gate of keys": _gate(base, "keys", 0.5, unit=ps.key("user")),
+        "gate of windows": _gate(base, "windows", 0.5, unit=ps.window("t", "1s")),
+        "gate of sliding windows, 10 by 1": _gate(base, "sliding", 0.5, unit=ps.window("t", "10s", "1s")),
+        "gate of windows by group": _gate(base, "groups", 0.5, unit=ps.window("t", "1s", by="user")),
     }
 
 
@@ -115,10 +105,10 @@ def _sliding(base: DataFrame) -> dict[str, DataFrame]:
     by_group = base.withColumn("g", F.col("user") % 50)
     unit = ps.window("t", "10s", "1s", by="g")
     return {
-        "sliding windows, keep 1": counted(_gated(base, "whole", 1.0, unit=ps.window("t", "10s", "1s"))),
-        "sliding windows, keep 0.25": counted(_gated(base, "quarter", 0.25, unit=ps.window("t", "10s", "1s"))),
-        "sliding windows, 1 row in 4": counted(_gated(base, "fourth", 0.25)),
-        "sliding windows by group, keep 0.25": counted(_gated(by_group, "groups4", 0.25, unit=unit)),
+        "sliding windows, keep 1": counted(_gate(base, "whole", 1.0, unit=ps.window("t", "10s", "1s"))),
+        "sliding windows, keep 0.25": counted(_gate(base, "quarter", 0.25, unit=ps.window("t", "10s", "1s"))),
+        "sliding windows, 1 row in 4": counted(_gate(base, "fourth", 0.25)),
+        "sliding windows by group, keep 0.25": counted(_gate(by_group, "groups4", 0.25, unit=unit)),
     }
 
 

@@ -77,7 +77,11 @@ class BatchLoop(ControlLoop):
         super()._take_up(journal)
         for decision in journal.state.decisions:
             for gate in self.gates:
-                gate.recall(decision.gates.get(gate.name, ()))
+                gate.recall(decision.gates.get(gate.name, ()), (decision.windows or {}).get(gate.name))
+        for gate in self.gates:
+            if gate.windows is not None:
+                seen = [(record.latest or {}).get(gate.name) for record in journal.state.batches.values()]
+                gate.windows.take_up(max((time for time in seen if time is not None), default=None))
         for decision in journal.state.decisions[-1:]:
             self.publish(decision)
 

@@ -8,10 +8,16 @@ Rows that share their fate, as all rows of a key or of a window do, are not inde
 Name them with ``cluster``. The sum over clusters of the square of each cluster's total can't be had from plain sums without
 grouping by cluster first; but with a random sign for each cluster, the square of the signed sum has just that as its mean, and
 the mean over many signs is near it (the sketch of Alon, Matias and Szegedy). One hash of the cluster gives all the signs.
+
+A cluster's keep changes while it lasts. Two of its rows that were kept with p and q > p have the covariance ``(1 - q) / (p q)``,
+not the ``sqrt((1 - p) (1 - q)) / (p q)`` that one sign for both gives. On the scale of ``t = log(1 / (1 - p)) / 2`` the missing
+factor is ``exp(-|t - t'|)``. So each cluster cuts that scale into cells at random, and has other signs in each: with cells of a
+width from a Gamma distribution (shape 2) two points share one with just that probability (Rahimi and Recht's random binning).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import reduce
 from statistics import NormalDist
@@ -25,6 +31,7 @@ __all__ = ["avg", "count", "sum", "total"]
 
 _SIGNS = 40
 _SALT = "penstock signs"
+_ROUNDING = 1e-14
 
 ColumnOrName = Column | str
 
@@ -35,15 +42,11 @@ def count(weight: ColumnOrName, *, cluster: ColumnOrName | Sequence[ColumnOrName
     ``error`` is one standard error; the bounds hold with the given confidence. A row without a weight stands for itself.
     """
     z = _quantile(confidence, clustered=_is_clustered(cluster))
-    found = _estimate(F.lit(1.0), _weight(weight), cluster, z)
+    w = _weight(weight)
+    estimate = F.coalesce(F.sum(w), F.lit(0.0))
+    error = F.coalesce(_error(F.lit(1.0), w, cluster), F.lit(0.0))
     seen = F.count(F.lit(1)).cast("double")  # what was kept was there
-    bounded = F.struct(
-        found.getField("estimate").alias("estimate"),
-        found.getField("error").alias("error"),
-        F.greatest(seen, found.getField("lower")).alias("lower"),
-        found.getField("upper").alias("upper"),
-    )
-    return bounded.alias("count")
+    return _struct(estimate, error, z, least=seen).alias("count")
 
 
 def sum(  # noqa: A001 - as in SQL
@@ -53,10 +56,14 @@ def sum(  # noqa: A001 - as in SQL
     cluster: ColumnOrName | Sequence[ColumnOrName] = (),
     confidence: float = 0.95,
 ) -> Column:
-    """Estimate a sum: a struct of ``estimate``, ``error``, ``lower`` and ``upper``. Nulls count for nothing, as in SQL."""
+    """Estimate a sum: a struct of ``estimate``, ``error``, ``lower`` and ``upper``.
+
+    Nulls count for nothing, and where all is null so is the sum, as in SQL.
+    """
     z = _quantile(confidence, clustered=_is_clustered(cluster))
-    value = _column(column).cast("double")
-    return _estimate(F.coalesce(value, F.lit(0.0)), _weight(weight), cluster, z).alias(f"sum({_name(column)})")
+    value, w = _column(column).cast("double"), _weight(weight)
+    found = F.when(F.count(value) > 0, _struct(F.sum(w * value), _error(value, w, cluster), z))
+    return found.alias(f"sum({_name(column)})")
 
 
 def avg(
@@ -64,29 +71,36 @@ def avg(
     weight: ColumnOrName,
     *,
     cluster: ColumnOrName | Sequence[ColumnOrName] = (),
+    center: float = 0.0,
     confidence: float = 0.95,
 ) -> Column:
     """Estimate a mean: a struct of ``estimate``, ``error``, ``lower`` and ``upper``; null where all is null.
 
     It is a ratio of two estimates, so its error is that of the deviations from it, to the first order: good from some tens of
-    rows on.
+    rows on. Of values that lie close together and far from zero, such as times since 1970, give a ``center`` near them: the error
+    comes from their squares, and without it the digits don't reach. It is then told too large, never too small.
     """
     z = _quantile(confidence, clustered=_is_clustered(cluster))
-    value, w = _column(column).cast("double"), _weight(weight)
+    if not (isinstance(center, int | float) and math.isfinite(center)):
+        raise PenstockError(f"center must be a number near the values, got {center!r}")
+    value, w = _column(column).cast("double") - F.lit(float(center)), _weight(weight)
     known = value.isNotNull()
     rows, x = F.when(known, 1.0).otherwise(0.0), F.coalesce(value, F.lit(0.0))
     weights = F.sum(w * rows)
     mean = F.sum(w * x) / weights
     if _is_clustered(cluster):
-        signed = _signs(cluster)
-        root = F.sqrt(w * (w - 1.0))
-        squares = [_square(F.sum(sign * root * x) - mean * F.sum(sign * root * rows)) for sign in signed]
+        root = _root(w)
+        squares = [_square(F.sum(sign * root * x) - mean * F.sum(sign * root * rows)) for sign in _signs(cluster, w)]
         variance = _added(squares) / float(len(squares))
     else:
         spread = w * (w - 1.0)
-        variance = F.sum(spread * x * x) - 2.0 * mean * F.sum(spread * x) + mean * mean * F.sum(spread * rows)
+        squares_of_mean = mean * mean * F.sum(spread * rows)
+        # Three great numbers of which little is left: at least as much as is lost by rounding.
+        variance = F.greatest(
+            F.sum(spread * x * x) - 2.0 * mean * F.sum(spread * x) + squares_of_mean, _ROUNDING * squares_of_mean
+        )
     error = F.sqrt(F.greatest(variance, F.lit(0.0))) / weights
-    found = F.when(weights > 0.0, _struct(mean, error, z))
+    found = F.when(weights > 0.0, _struct(mean + F.lit(float(center)), error, z))
     return found.alias(f"avg({_name(column)})")
 
 
@@ -102,30 +116,46 @@ def total(estimates: ColumnOrName, *, confidence: float = 0.95) -> Column:
     return _struct(F.sum(column.getField("estimate")), error, z).alias("total")
 
 
-def _estimate(x: Column, w: Column, cluster: ColumnOrName | Sequence[ColumnOrName], z: float) -> Column:
+def _error(x: Column, w: Column, cluster: ColumnOrName | Sequence[ColumnOrName]) -> Column:
     if _is_clustered(cluster):
-        root = F.sqrt(w * (w - 1.0)) * x
-        squares = [_square(F.sum(sign * root)) for sign in _signs(cluster)]
+        root = _root(w) * x
+        squares = [_square(F.sum(sign * root)) for sign in _signs(cluster, w)]
         variance = _added(squares) / float(len(squares))
     else:
         variance = F.sum(w * (w - 1.0) * x * x)
-    return _struct(F.sum(w * x), F.sqrt(F.greatest(variance, F.lit(0.0))), z)
+    return F.sqrt(F.greatest(variance, F.lit(0.0)))
 
 
-def _struct(estimate: Column, error: Column, z: float) -> Column:
+def _struct(estimate: Column, error: Column, z: float, least: Column | None = None) -> Column:
+    lower = estimate - z * error
     return F.struct(
         estimate.alias("estimate"),
         error.alias("error"),
-        (estimate - z * error).alias("lower"),
+        (lower if least is None else F.greatest(least, lower)).alias("lower"),
         (estimate + z * error).alias("upper"),
     )
 
 
-def _signs(cluster: ColumnOrName | Sequence[ColumnOrName]) -> list[Column]:
-    """Plus or minus one for each cluster, many times over: the bits of one hash."""
+def _root(w: Column) -> Column:
+    return F.sqrt(w * F.greatest(w - 1.0, F.lit(0.0)))
+
+
+def _signs(cluster: ColumnOrName | Sequence[ColumnOrName], w: Column) -> list[Column]:
+    """Plus or minus one for each cluster and cell of its keeps, many times over: the bits of one hash."""
     columns = [cluster] if isinstance(cluster, str | Column) else list(cluster)
     hashed = F.xxhash64(F.lit(_SALT), *(_column(column) for column in columns))
-    return [(1.0 - 2.0 * F.shiftrightunsigned(hashed, bit).bitwiseAND(F.lit(1)).cast("double")) for bit in range(3, 3 + _SIGNS)]
+    one, other, phase = (_part(hashed, place) for place in range(3))
+    width = -F.log(one * other)
+    place = F.log(1.0 - 1.0 / w) * -0.5
+    cell = F.coalesce(F.floor(place / width + phase), F.lit(0))  # no logarithm: the weight is 1, and there is nothing to sign
+    bits = F.xxhash64(hashed, cell)
+    return [(1.0 - 2.0 * F.shiftrightunsigned(bits, bit).bitwiseAND(F.lit(1)).cast("double")) for bit in range(3, 3 + _SIGNS)]
+
+
+def _part(hashed: Column, place: int) -> Column:
+    """A number in (0, 1) from twenty bits of a hash."""
+    bits = F.shiftrightunsigned(hashed, 3 + 20 * place).bitwiseAND(F.lit(2**20 - 1))
+    return (bits.cast("double") + 0.5) / 2.0**20
 
 
 def _quantile(confidence: float, *, clustered: bool) -> float:

@@ -19,7 +19,7 @@ from penstock.drop.tables import BOUND_POWER, SLOT_SHIFT, SLOTS, UNBOUNDED, Keep
 from penstock.drop.units import Key, Window
 from penstock.errors import PenstockError
 from penstock.spark.cell import SCALE, RowMeter, TableCell, seeded_hash, tagged
-from penstock.spark.units import Unit, WindowGate, check_unit, hashable
+from penstock.spark.units import Unit, WindowGate, check_unit, hashable, hashed_types
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +68,7 @@ class MeterReading:
     kept: int
     mean_arrival_s: float | None
     offered_by_class: tuple[int, ...] | None
+    kept_by_class: tuple[int, ...] | None
     null_arrivals: int
     older_than_ring: int
 
@@ -82,12 +83,14 @@ class GateMeters:
     null_arrivals: RowMeter
     older: RowMeter
     by_class: tuple[RowMeter, ...]
+    kept_by_class: tuple[RowMeter, ...]
 
     @classmethod
-    def of(cls, spark: SparkSession, classes: int, base_s: float | None) -> GateMeters:
-        """Make the counters; one a class where there are several."""
+    def of(cls, spark: SparkSession, classes: int, base_s: float | None, *, kept: bool) -> GateMeters:
+        """Make the counters; one a class where there are several, and with ``kept`` one for what is kept of it."""
         by_class = tuple(RowMeter(spark) for _ in range(classes)) if classes > 1 else ()
-        return cls(base_s, RowMeter(spark), RowMeter(spark), RowMeter(spark), by_class)
+        kept_by_class = tuple(RowMeter(spark) for _ in by_class) if kept else ()
+        return cls(base_s, RowMeter(spark), RowMeter(spark), RowMeter(spark), by_class, kept_by_class)
 
     def take(self) -> MeterReading:
         """Read and reset."""
@@ -97,6 +100,7 @@ class GateMeters:
             kept=kept,
             mean_arrival_s=(self.base_s or 0.0) + (ticks / kept + 0.5) * (1 << _TICK_SHIFT) / 1e6 if timed else None,
             offered_by_class=tuple(meter.take() for meter in self.by_class) or None,
+            kept_by_class=tuple(meter.take() for meter in self.kept_by_class) or None,
             null_arrivals=self.null_arrivals.take(),
             older_than_ring=self.older.take(),
         )
@@ -121,6 +125,8 @@ class Gate:
     """Whether the user gave all unnamed classes a weight."""
     unit: Unit | None = None
     """What is kept or dropped as one, where that is not the row."""
+    hashed: tuple[str, ...] = ()
+    """Of whole keys: the types that are hashed."""
     windows: WindowGate | None = None
     whole_tag: int = 0
     sharing: Sharing | None = None
@@ -138,6 +144,11 @@ class Gate:
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes, one for a gate without classes."""
         return self.classes.names if self.classes else ("all",)
+
+    @property
+    def unit_name(self) -> str:
+        """What is kept or dropped as one."""
+        return "row" if self.unit is None else "key" if isinstance(self.unit, Key) else "window"
 
     @property
     def bounded(self) -> bool:
@@ -177,9 +188,11 @@ class Gate:
         else:
             self.cell.publish(KeepTable.for_batch(keeps))
 
-    def recall(self, keeps: Sequence[float]) -> None:
-        """Take back from the journal what was decided; only windows need more than the last of it."""
+    def recall(self, keeps: Sequence[float], windows: Mapping[str, Any] | None = None) -> None:
+        """Take back from the journal what was decided, and all that was before; only windows need more than the last of it."""
         if self.windows is not None:
+            if windows is not None:
+                self.windows.ring.restore(windows)
             self.windows.recall(keeps)
 
     def whole(self, window: Column, by: Sequence[Column]) -> Column:
@@ -235,11 +248,17 @@ class Gate:
             offered_tag=tag,
             kept_tag=tag + 1,
             cell=cell,
-            meters=GateMeters.of(spark, 1 if buckets and not buckets.counted else count, None if arrival is None else base_s),
+            meters=GateMeters.of(
+                spark,
+                1 if buckets and not buckets.counted else count,
+                None if arrival is None else base_s,
+                kept=known is not None,
+            ),
             ring=ring,
             other_weight_given=weights is not None and None in weights,
             unit=unit,
-            windows=WindowGate(spark, unit, gate_seed(name), cell) if isinstance(unit, Window) else None,
+            hashed=hashed_types(schema, unit) if isinstance(unit, Key) else (),
+            windows=WindowGate(spark, unit, gate_seed(name), cell, schema) if isinstance(unit, Window) else None,
             whole_tag=new_tag(),
             sharing=buckets.sharing if buckets else None,
             offered_by_class=np.zeros(count),
@@ -259,14 +278,16 @@ class Gate:
         threshold = self._threshold(df.schema, index)
         columns = [hashable(df.schema, c) if isinstance(self.unit, Key) else _quoted(c) for c in self.identity]
         bits = F.shiftrightunsigned(seeded_hash(self.spark, self.seed, columns), 11).cast("double")
-        offered = tagged(self.offered_tag, self._counted_by_class(index) if self.meters.by_class else None)
+        offered = tagged(self.offered_tag, _counted_by_class(index, self.meters.by_class))
         counted = df.where(offered)
         share = f"__penstock_share_{self.name}"
         if self.bounded:
             # A column of its own: read in the condition, a rank would count only the rows that get that far.
             counted = counted.withColumn(share, self._share_by_rank(df.schema))
             threshold = threshold * math.prod([_quoted(share)] * BOUND_POWER, start=F.lit(1.0))
-        gated = counted.where(tagged(self.kept_tag, (bits < threshold) & self._metered(df.schema)))
+        kept = (bits < threshold) & self._metered(df.schema)
+        by_class = _counted_by_class(index, self.meters.kept_by_class)
+        gated = counted.where(tagged(self.kept_tag, kept if by_class is None else kept & by_class))
         weighted = gated if weight is None else gated.withColumn(weight, F.lit(SCALE) / threshold)
         return weighted.drop(share) if self.bounded else weighted
 
@@ -309,24 +330,35 @@ class Gate:
         assert self.arrival is not None  # noqa: S101 - callers checked it
         return F.shiftright(F.unix_micros(_quoted(self.arrival)), SLOT_SHIFT)
 
-    def _counted_by_class(self, index: Column) -> Column:
-        counted = self.meters.by_class[-1].counting(_long(1))
-        for place in range(self.class_count - 1):
-            counted = F.when(index == F.lit(place), self.meters.by_class[place].counting(_long(1))).otherwise(counted)
-        return counted
-
     def _metered(self, schema: StructType) -> Column:
         """Count what passed and when it arrived."""
         if self.arrival is None:
             return self.meters.arrivals.counting(_long(0))
         since_base = F.unix_micros(_quoted(self.arrival)) - F.lit(int((self.meters.base_s or 0.0) * 1e6))
         counted = self.meters.arrivals.counting(F.shiftright(since_base, _TICK_SHIFT))
+        if self.windows is not None:
+            return self._unless_null(schema, counted)  # its table is of windows, not of arrivals
         # Set by batch, every slot lies before the oldest, and that says nothing about the row.
         by_batch = self.cell.oldest() > _long(_NO_SLOT)
-        counted = counted & ((self._slot() >= self.cell.oldest()) | by_batch | self.meters.older.counting(_long(1)))
+        return self._unless_null(
+            schema, counted & ((self._slot() >= self.cell.oldest()) | by_batch | self.meters.older.counting(_long(1)))
+        )
+
+    def _unless_null(self, schema: StructType, counted: Column) -> Column:
+        assert self.arrival is not None  # noqa: S101 - callers checked it
         if not schema[self.arrival].nullable:
             return counted
         return F.when(_quoted(self.arrival).isNull(), self.meters.null_arrivals.counting(_long(1))).otherwise(counted)
+
+
+def _counted_by_class(index: Column, meters: Sequence[RowMeter]) -> Column | None:
+    """Always true; counts a row at the meter of its class."""
+    if not meters:
+        return None
+    counted = meters[-1].counting(_long(1))
+    for place, meter in enumerate(meters[:-1]):
+        counted = F.when(index == F.lit(place), meter.counting(_long(1))).otherwise(counted)
+    return counted
 
 
 def _long(number: int) -> Column:

@@ -14,8 +14,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from penstock.drop.tables import SLOTS
 from penstock.errors import JournalError
 from penstock.spark.places import resolve
 
-__all__ = ["BatchRecord", "DecisionRecord", "Journal", "JournalState", "read_journal"]
+__all__ = ["BatchRecord", "DecisionRecord", "Journal", "JournalState", "added", "read_journal"]
 
 log = logging.getLogger("penstock")
 
@@ -45,6 +46,8 @@ class DecisionRecord:
     from_slot: int | None = None
     controller: Mapping[str, Any] | None = None
     """The controller's memory when it decided, for a restart."""
+    windows: Mapping[str, Any] | None = None
+    """By gate of windows: all that was decided before, now and then, so that older decisions may be forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,10 @@ class BatchRecord:
     backlog_rows: int | None = None
     null_arrivals: int = 0
     older_than_ring: int = 0
+    latest: Mapping[str, int] | None = None
+    """By gate of windows: the latest event time seen so far, in microseconds."""
+    classes: Mapping[str, Sequence[tuple[int, int]]] | None = None
+    """By gate with classes: (offered, kept) of each."""
     recounted: bool = False
     """Counted again after a crash between Spark's commit and the journal's entry."""
 
@@ -82,6 +89,8 @@ class JournalState:
     batches: dict[int, BatchRecord] = field(default_factory=dict)
     totals: dict[str, tuple[int, int]] = field(default_factory=dict)
     """(offered, kept) a gate of the batches that were compacted away."""
+    class_totals: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """The same by class."""
     compacted_batches: int = 0
     errors: list[str] = field(default_factory=list)
     """What went wrong in the job, newest last."""
@@ -96,6 +105,7 @@ class JournalState:
             decisions=list(self.decisions),
             batches=dict(self.batches),
             totals=dict(self.totals),
+            class_totals=dict(self.class_totals),
             errors=list(self.errors),
         )
 
@@ -116,14 +126,26 @@ class JournalState:
             self.decisions.append(DecisionRecord(**body))
         elif kind == "batch":
             body["gates"] = {gate: (offered, kept) for gate, (offered, kept) in body["gates"].items()}
+            if "classes" in body:
+                body["classes"] = {gate: _pairs(counts) for gate, counts in body["classes"].items()}
             self.batches[body["batch_id"]] = BatchRecord(**body)
         elif kind == "totals":
             self.totals = {gate: (offered, kept) for gate, (offered, kept) in body["gates"].items()}
+            self.class_totals = {gate: _pairs(counts) for gate, counts in body.get("classes", {}).items()}
             self.compacted_batches = body["batches"]
         elif kind == "error":
             self.errors = [*self.errors, body["message"]][-_ERRORS_KEPT:]
         else:
             raise ValueError(f"unknown kind {kind!r}")
+
+
+def _pairs(counts: Iterable[Sequence[int]]) -> list[tuple[int, int]]:
+    return [(int(offered), int(kept)) for offered, kept in counts]
+
+
+def added(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Add up counts class by class; a class that one of them lacks has none."""
+    return [(a[0] + b[0], a[1] + b[1]) for a, b in zip_longest(one, other, fillvalue=(0, 0))]
 
 
 class Journal:
@@ -204,13 +226,21 @@ class Journal:
         old = list(self._files.numbered())
         state = self.state
         for batch_id in sorted(state.batches)[: -self._retain]:
-            for gate, (offered, kept) in state.batches.pop(batch_id).gates.items():
+            record = state.batches.pop(batch_id)
+            for gate, (offered, kept) in record.gates.items():
                 before = state.totals.get(gate, (0, 0))
                 state.totals[gate] = (before[0] + offered, before[1] + kept)
+            for gate, counts in (record.classes or {}).items():
+                state.class_totals[gate] = added(state.class_totals.get(gate, ()), counts)
             state.compacted_batches += 1
         # A replay needs the decisions of the last few batches, and by arrival those of the ring's slots.
         state.decisions = state.decisions[-max(self._retain, SLOTS) :]
-        totals = {"kind": "totals", "gates": state.totals, "batches": state.compacted_batches}
+        totals = {
+            "kind": "totals",
+            "gates": state.totals,
+            "classes": state.class_totals,
+            "batches": state.compacted_batches,
+        }
         decisions = [_encode(decision) for decision in state.decisions]
         # One controller state is enough: the last.
         for line in decisions[:-1]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.control.base import Controller, Decision, GateCount, Observation
 from penstock.errors import JournalError, PenstockError
+from penstock.spark.checks import with_late_watermark
 from penstock.spark.gate import Gate, MeterReading
 from penstock.spark.journal import BatchRecord, DecisionRecord, Journal
 from penstock.spark.monitor import Progress
@@ -36,7 +37,14 @@ _NOT_SCALED = (
     "collect_set",
     "min_by",
     "max_by",
+    "first",
+    "last",
+    "percentile_cont",
+    "percentile_disc",
+    "hll_sketch_agg",
 )
+_DISTINCT = ("Deduplicate", "Distinct")  # nodes of a plan
+_WHOLE_EVERY = 1_000  # decisions; fewer than a journal keeps
 
 
 class ControlLoop:
@@ -54,6 +62,7 @@ class ControlLoop:
         self.keep = 1.0
         self._journal: Journal | None = None
         self._seen: set[str] = set()
+        self._early: list[str] = []  # noted before there was a journal
         self._cold = True
         self._closed = threading.Event()
         self.ended = threading.Event()
@@ -84,6 +93,9 @@ class ControlLoop:
         self._journal = journal
         try:
             self._take_up(journal)
+            for message in self._early:
+                journal.append(message)
+            self._early = []
         except BaseException:
             journal.close()
             raise
@@ -111,17 +123,26 @@ class ControlLoop:
             return
         self._seen.add(message)
         log.warning(message)
-        if self._journal is not None:
+        if self._journal is None:
+            self._early.append(message)
+        else:
             try:
                 self._journal.append(message)
             except JournalError:
                 log.debug("the journal could not take an error", exc_info=True)
 
     def warn_of(self, plan: str) -> None:
-        """Say which of the query's answers a gate of rows makes wrong, whatever the weights."""
+        """Say which of the query's answers a gate makes wrong, whatever the weights."""
+        for name in with_late_watermark(plan, self.gates):
+            self.note(
+                f"{self.label}: the watermark stands behind gate {name!r} and sees only what that keeps, so rows may count that "
+                "come too late in the job without shedding: put withWatermark before the gate"
+            )
         if all(gate.unit is not None for gate in self.gates):
             return
         found = [name for name in _NOT_SCALED if re.search(rf"\b{name}\(", plan)]
+        found += ["distinct rows"] if any(re.search(rf"\b{name}\b", plan) for name in _DISTINCT) else []
+        found += ["count(distinct)"] if re.search(r"\bcount\(distinct ", plan) else []
         if found:
             self.note(
                 f"{self.label}: {', '.join(found)} over a gate of rows is of the rows kept, not of all, and no weight mends it; "
@@ -168,6 +189,10 @@ class ControlLoop:
             mean_arrival_s=arrived / kept if kept else None,
             null_arrivals=sum(reading.null_arrivals for reading in readings.values()),
             older_than_ring=sum(reading.older_than_ring for reading in readings.values()),
+            latest={gate.name: gate.windows.latest for gate in self.gates if gate.windows and gate.windows.latest is not None}
+            or None,
+            classes={name: _by_class(reading, counts[name]) for name, reading in readings.items() if reading.kept_by_class}
+            or None,
             **measured,
         )
 
@@ -194,10 +219,12 @@ class ControlLoop:
 
     def decision_record(self, keep: float, **when: Any) -> DecisionRecord:
         """Put a decision down with the controller's memory."""
+        whole = (when.get("batch_id") or 0) % _WHOLE_EVERY == 0
         return DecisionRecord(
             gates={gate.name: gate.keeps(keep) for gate in self.gates},
             keep=keep,
             controller=self.guarded("take a snapshot of the controller", self.controller.snapshot),
+            windows={gate.name: gate.windows.ring.snapshot() for gate in self.gates if whole and gate.windows} or None,
             **when,
         )
 
@@ -207,3 +234,14 @@ class ControlLoop:
             self._closed.set()
             if self._journal is not None:
                 self._journal.close()
+
+
+def _by_class(reading: MeterReading, counted: GateCount) -> list[tuple[int, int]]:
+    """(offered, kept) of each class. Where a batch was evaluated twice the meters counted twice: then in proportion."""
+    offered, kept = reading.offered_by_class or (), reading.kept_by_class or ()
+    sizes = [round(count * _ratio(counted.offered, sum(offered))) for count in offered]
+    return list(zip(sizes, [round(count * _ratio(counted.kept, sum(kept))) for count in kept], strict=True))
+
+
+def _ratio(one: int, other: int) -> float:
+    return one / other if other else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,9 +12,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.spark.journal import BatchRecord, JournalState
+from penstock.spark.journal import BatchRecord, DecisionRecord, JournalState, added
 
-__all__ = ["LEDGER_SCHEMA", "QueryLedger", "Report"]
+__all__ = ["LEDGER_SCHEMA", "QueryLedger", "Report", "Share"]
 
 LEDGER_SCHEMA = pa.schema(
     [
@@ -32,6 +33,21 @@ LEDGER_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What happened to one class of rows at one gate."""
+
+    gate: str
+    unit: str
+    name: str
+    offered: int
+    kept: int
+    now: float
+    """The keep of the last decision."""
+    spread: float
+    """Of late, the mean over rows of ``1 / keep - 1``; infinite where none was kept."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueryLedger:
     """One query's part of the report."""
 
@@ -41,6 +57,8 @@ class QueryLedger:
     state: JournalState
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By gate: the names of its classes."""
+    units: Mapping[str, str] = field(default_factory=dict)
+    """By gate: what it keeps or drops as one."""
 
     @property
     def batches(self) -> list[BatchRecord]:
@@ -56,17 +74,31 @@ class QueryLedger:
                 totals[gate] = (before[0] + offered, before[1] + kept)
         return totals
 
-    def shares(self) -> list[tuple[str, str, float, float]]:
-        """By gate and class: the keep now, and the mean keep of late."""
+    def shares(self) -> list[Share]:
+        """What happened to each class of each gate."""
         recent = self.state.decisions[-_RECENT:]
         found = []
         for gate, names in self.classes.items():
-            keeps = [decision.gates[gate] for decision in recent if gate in decision.gates]
+            keeps = [(decision.gates[gate], self._offered(decision, gate)) for decision in recent if gate in decision.gates]
+            totals = self._class_totals(gate) or [self.totals().get(gate, (0, 0)) for _ in names]
             for place, name in enumerate(names):
-                known = [keep[place] for keep in keeps if place < len(keep)]
+                known = [(keep[place], offered) for keep, offered in keeps if place < len(keep)]
                 if known:
-                    found.append((gate, name, known[-1], float(np.mean(known))))
+                    offered, kept = totals[place] if place < len(totals) else (0, 0)
+                    spread = _spread([keep for keep, _ in known], [rows for _, rows in known])
+                    found.append(Share(gate, self.units.get(gate, "row"), name, offered, kept, known[-1][0], spread))
         return found
+
+    def _offered(self, decision: DecisionRecord, gate: str) -> float:
+        """Rows that a decision was for, where it was for a batch."""
+        record = self.state.batches.get(decision.batch_id) if decision.batch_id is not None else None
+        return float(record.gates.get(gate, (0, 0))[0]) if record is not None else 0.0
+
+    def _class_totals(self, gate: str) -> list[tuple[int, int]]:
+        totals = list(self.state.class_totals.get(gate, ()))
+        for record in self.batches:
+            totals = added(totals, (record.classes or {}).get(gate, ()))
+        return totals
 
     def delays(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean delay of each batch and the rows it kept."""
@@ -78,14 +110,22 @@ class QueryLedger:
 _RECENT = 100
 
 
-def _errors(shares: Sequence[tuple[str, str, str, float, float]]) -> Table:
-    """What the keeps do to a count that weights scale back up: its relative standard error is sqrt((1 - keep) / (keep n))."""
-    table = Table(title="Keep by class, and the error of a count of 1,000 and of 100,000 rows", title_justify="left")
-    for name in ("query", "gate", "class", "keep now", "mean keep", "1,000 rows", "100,000 rows"):
-        table.add_column(name, justify="left" if name in ("query", "gate", "class") else "right")
-    for query, gate, name, now, mean in shares:
-        errors = [f"±{100 * np.sqrt((1 - mean) / (mean * rows)):.2g}%" if mean > 0 else "none left" for rows in (1_000, 100_000)]
-        table.add_row(query, gate, name, f"{now:.3f}", f"{mean:.3f}", *errors)
+def _spread(keeps: Sequence[float], rows: Sequence[float]) -> float:
+    """The mean over rows of ``1 / keep - 1``: a count of n of them that weights scale up is off by the root of it over n."""
+    weights = np.asarray(rows) if any(rows) else np.ones(len(keeps))
+    used = [(keep, weight) for keep, weight in zip(keeps, weights, strict=True) if weight > 0]
+    return math.inf if any(keep <= 0 for keep, _ in used) else sum(w * (1 / k - 1) for k, w in used) / sum(w for _, w in used)
+
+
+def _errors(shares: Sequence[tuple[str, Share]]) -> Table:
+    """What the keeps of late do to a count that weights scale back up."""
+    table = Table(title="Kept by class, and how far off a count of so many rows, keys or windows is", title_justify="left")
+    for name in ("query", "gate", "of", "class", "offered", "kept", "keep now", "1,000", "100,000"):
+        table.add_column(name, justify="left" if name in ("query", "gate", "of", "class") else "right")
+    for query, share in shares:
+        errors = [f"±{100 * math.sqrt(share.spread / n):.2g}%" if share.spread < math.inf else "-" for n in (1_000, 100_000)]
+        counts = [f"{share.offered:,}", f"{share.kept:,}", f"{share.now:.3f}"]
+        table.add_row(query, share.gate, f"{share.unit}s", share.name, *counts, *errors)
     return table
 
 
@@ -134,8 +174,8 @@ class Report:
             batches = str(len(query.batches) + query.state.compacted_batches)
             delay.add_row(query.label, query.how, batches, f"{query.delay_target_s:g}", mean, worst, above)
         parts: list[RenderableType] = [ledger, delay]
-        shares = [(query.label, *share) for query in self.queries for share in query.shares()]
-        if any(mean < 1.0 for *_, mean in shares):
+        shares = [(query.label, share) for query in self.queries for share in query.shares()]
+        if any(share.spread > 0.0 for _, share in shares):
             parts.append(_errors(shares))
         parts += [Text(f"! {line}", style="yellow") for line in self.errors]
         return Group(*parts)

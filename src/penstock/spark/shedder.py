@@ -23,6 +23,7 @@ from penstock.errors import PenstockError
 from penstock.spark.by_arrival import ArrivalLoop
 from penstock.spark.by_batch import BatchFunction, BatchLoop
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.checks import check_keys, check_windows, refuse_windows
 from penstock.spark.gate import Buckets, Gate
 from penstock.spark.listener import ReportListener
 from penstock.spark.loop import ControlLoop
@@ -148,6 +149,9 @@ class Shedder:
         missing = [name for name in (window, *by) if name not in df.columns]
         if missing:
             raise PenstockError(f"whole(): there is no column {missing[0]!r}; the columns are {', '.join(df.columns)}")
+        for name, kind in found[0].windows.by_types.items():
+            if (here := df.schema[name].dataType.simpleString()) != kind:
+                raise PenstockError(f"whole(): column {name!r} is {here} here and {kind} at the gate: cast it before the gate")
         return df.where(found[0].whole(F.col(f"`{window}`"), [F.col(f"`{name}`") for name in by]))
 
     # -- queries -------------------------------------------------------------------------------------------------------
@@ -161,7 +165,7 @@ class Shedder:
         settings = _WriterSettings(writer)
         plan = df._jdf.queryExecution().analyzed().toString()
         gates = self._gates_in(plan, settings.name)
-        _refuse_windows(gates)
+        refuse_windows(gates)
         loop = ArrivalLoop(gates, self._new_controller(), self.delay_target_s, self._label(settings.name))
         self._refuse_taken(loop)
         self._open(loop, settings.checkpoint, df, settings.output_mode)
@@ -179,7 +183,7 @@ class Shedder:
         if not query.isActive:
             raise PenstockError(f"query {query.name or query.id!r} has ended: watch() needs a running one")
         gates = self._gates_in(stream().logicalPlan().toString(), query.name)
-        _refuse_windows(gates)
+        refuse_windows(gates)
         loop = ArrivalLoop(gates, self._new_controller(), self.delay_target_s, self._label(query.name))
         self._refuse_taken(loop)
         root = str(stream().resolvedCheckpointRoot())
@@ -205,7 +209,7 @@ class Shedder:
             raise PenstockError(f"foreach_batch() needs a function of (DataFrame, batch id), got {function!r}")
         plan = df._jdf.queryExecution().analyzed().toString()
         gates = self._gates_in(plan, name)
-        _check_whole(plan, gates)
+        check_windows(plan, gates)
         loop = BatchLoop(function, gates, self._new_controller(), self.delay_target_s, self._label(name))
         self._refuse_taken(loop)
         self._open(loop, None if checkpoint is None else str(checkpoint), df, output_mode)
@@ -314,6 +318,7 @@ class Shedder:
             raise PenstockError(
                 f"{what} reads no gate of this shedder (gates: {made}): build it on the DataFrame that gate() returned"
             )
+        check_keys(gates)
         return gates
 
     def _refuse_taken(self, loop: ControlLoop) -> None:
@@ -362,7 +367,8 @@ class Shedder:
                     loop.how,
                     self.delay_target_s,
                     loop.journal.state.copy(),
-                    {gate.name: gate.class_names for gate in loop.gates if gate.sharing is None and gate.windows is None},
+                    {gate.name: gate.class_names for gate in loop.gates if gate.sharing is None},
+                    {gate.name: gate.unit_name for gate in loop.gates},
                 )
                 for loop in opened
             ]
@@ -391,29 +397,6 @@ class Shedder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
-
-
-def _refuse_windows(gates: Sequence[Gate]) -> None:
-    for gate in gates:
-        if gate.windows is not None:
-            raise PenstockError(
-                f"gate {gate.name!r} keeps whole windows, which are decided batch by batch: use foreach_batch() or write() for it"
-            )
-
-
-def _check_whole(plan: str, gates: Sequence[Gate]) -> None:
-    """Windows that overlap must be sorted out behind their aggregation."""
-    for gate in gates:
-        if (
-            gate.windows is not None
-            and gate.windows.unit.overlap > 1
-            and "Aggregate" in plan
-            and f"-{gate.whole_tag})" not in plan
-        ):
-            raise PenstockError(
-                f"gate {gate.name!r} keeps whole windows that overlap, and those it drops would show in part: "
-                "pass the result of the aggregation through shedder.whole(...)"
-            )
 
 
 def _finish(loop: ControlLoop) -> None:

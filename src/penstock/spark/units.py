@@ -17,7 +17,7 @@ from penstock.spark.cell import SCALE, TableCell, TimeMeter, seeded_hash
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Unit", "WindowGate", "check_unit", "hashable"]
+__all__ = ["Unit", "WindowGate", "check_unit", "hashable", "hashed_types"]
 
 Unit: TypeAlias = Key | Window
 
@@ -64,6 +64,12 @@ def hashable(schema: StructType, name: str) -> Column:
     return column.cast("bigint") if isinstance(schema[name].dataType, _WHOLE_NUMBERS) else column
 
 
+def hashed_types(schema: StructType, unit: Key) -> tuple[str, ...]:
+    """The types of a key as they are hashed: keys of other types are other keys."""
+    kinds = [schema[name].dataType for name in unit.columns]
+    return tuple("bigint" if isinstance(kind, _WHOLE_NUMBERS) else kind.simpleString() for kind in kinds)
+
+
 class WindowGate:
     """The windows of a gate: which are kept, decided before they begin, in two tables that the query reads.
 
@@ -72,27 +78,39 @@ class WindowGate:
     dropped.
     """
 
-    def __init__(self, spark: SparkSession, unit: Window, seed: int, cell: TableCell) -> None:
+    def __init__(self, spark: SparkSession, unit: Window, seed: int, cell: TableCell, schema: StructType) -> None:
         self._spark = spark
         self.unit = unit
+        self.by_types = {name: schema[name].dataType.simpleString() for name in unit.by}
         self.ring = WindowRing(unit, seed)
         self._seed = seed
         self._keeps = cell
         self._rows = TableCell(spark, self.ring.tables()[1])
         self._meter = TimeMeter(spark)
+        self._before: int | None = None  # the latest time that was seen before a restart
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
+    @property
+    def latest(self) -> int | None:
+        """The latest time seen at the gate, also before a restart; ``None`` before the first."""
+        known = [time for time in (self._meter.latest(), self._before) if time is not None]
+        return max(known, default=None)
+
     def decided(self, keep: float) -> tuple[float, ...]:
         """What to journal: the keep and the first window that it holds for; nothing while no time has been seen."""
-        latest = self._meter.latest()
-        last = self.ring.last
-        if latest is not None:
-            return (float(keep), float(self.unit.ordinal(latest) + 1))
-        return (1.0,) if last is None else (last[1], float(last[0]))
+        latest, last = self.latest, self.ring.last
+        if latest is None:
+            return (1.0,) if last is None else (last[1], float(last[0]))
+        begun = self.unit.ordinal(latest) + 1
+        return (float(keep), float(begun if last is None else max(begun, last[0])))
+
+    def take_up(self, latest: int | None) -> None:
+        """After a restart: windows up to this time have begun."""
+        self._before = latest
 
     def recall(self, keeps: Sequence[float]) -> None:
-        """Take a decision from the journal."""
+        """Take a decision."""
         if len(keeps) == 2:
             self.ring.decide(int(keeps[1]), keeps[0])
 
