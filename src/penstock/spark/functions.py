@@ -44,7 +44,7 @@ def count(weight: ColumnOrName, *, cluster: ColumnOrName | Sequence[ColumnOrName
     z = _quantile(confidence, clustered=_is_clustered(cluster))
     w = _weight(weight)
     estimate = F.coalesce(F.sum(w), F.lit(0.0))
-    error = F.coalesce(_error(F.lit(1.0), w, cluster), F.lit(0.0))
+    error = F.coalesce(_error(None, w, cluster), F.lit(0.0))
     seen = F.count(F.lit(1)).cast("double")  # what was kept was there
     return _struct(estimate, error, z, least=seen).alias("count")
 
@@ -62,7 +62,8 @@ def sum(  # noqa: A001 - as in SQL
     """
     z = _quantile(confidence, clustered=_is_clustered(cluster))
     value, w = _column(column).cast("double"), _weight(weight)
-    found = F.when(F.count(value) > 0, _struct(F.sum(w * value), _error(value, w, cluster), z))
+    estimate = F.sum(w * value)
+    found = F.when(estimate.isNotNull(), _struct(estimate, _error(value, w, cluster), z))
     return found.alias(f"sum({_name(column)})")
 
 
@@ -116,13 +117,17 @@ def total(estimates: ColumnOrName, *, confidence: float = 0.95) -> Column:
     return _struct(F.sum(column.getField("estimate")), error, z).alias("total")
 
 
-def _error(x: Column, w: Column, cluster: ColumnOrName | Sequence[ColumnOrName]) -> Column:
+def _error(x: Column | None, w: Column, cluster: ColumnOrName | Sequence[ColumnOrName]) -> Column:
+    """The standard error of a sum; of a count without ``x``. What is summed up is written for few operations a row."""
     if _is_clustered(cluster):
-        root = _root(w) * x
+        root = _root(w) if x is None else _root(w) * x
         squares = [_square(F.sum(sign * root)) for sign in _signs(cluster, w)]
         variance = _added(squares) / float(len(squares))
+    elif x is None:
+        variance = F.sum(w * w) - F.sum(w)
     else:
-        variance = F.sum(w * (w - 1.0) * x * x)
+        scaled = w * x
+        variance = F.sum(scaled * (scaled - x))
     return F.sqrt(F.greatest(variance, F.lit(0.0)))
 
 
