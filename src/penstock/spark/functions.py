@@ -45,8 +45,9 @@ def count(weight: ColumnOrName, *, cluster: ColumnOrName | Sequence[ColumnOrName
     w = _weight(weight)
     estimate = F.coalesce(F.sum(w), F.lit(0.0))
     error = F.coalesce(_error(None, w, cluster), F.lit(0.0))
-    seen = F.count(F.lit(1)).cast("double")  # what was kept was there
-    return _struct(estimate, error, z, least=seen).alias("count")
+    # What was kept was there. So many rows are at least this many, and it takes no other sum (Cauchy and Schwarz).
+    seen = F.count(F.lit(1)).cast("double") if _is_clustered(cluster) else _square(F.sum(w)) / F.sum(w * w)
+    return _struct(estimate, error, z, least=F.coalesce(seen, F.lit(0.0))).alias("count")
 
 
 def sum(  # noqa: A001 - as in SQL
