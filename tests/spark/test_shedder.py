@@ -385,6 +385,24 @@ def test_the_users_own_error_passes_through(ticks: Ticks, tmp_path: Path) -> Non
         assert "the user's own" in str(query.exception())
 
 
+def test_what_was_kept_of_each_class_is_in_the_report(ticks: Ticks, tmp_path: Path) -> None:
+    class Half(ps.Controller):
+        def update(self, observation: ps.Observation) -> ps.Decision:
+            return ps.Decision(keep=0.5)
+
+    with ps.Shedder("2s", controller=Half(2.0)) as shedder:
+        gated = shedder.gate(ticks(rows=1_000), name="in", identity="value", classes=F.col("value") % 2, weights={0: 3, 1: 1})
+        query = shedder.foreach_batch(gated, lambda df, _: df.collect(), checkpoint=tmp_path)
+        wait_until(lambda: shedder.report().table.num_rows > 4, query)
+    (ledger,) = shedder.report().queries
+    even, odd, other = ledger.shares()
+    offered, kept = ledger.totals()["in"]
+    assert (even.offered, odd.offered, other.offered) == (offered / 2, offered / 2, 0)
+    assert even.kept + odd.kept == kept
+    assert even.kept > 2 * odd.kept
+    assert even.spread < odd.spread
+
+
 def test_unnamed_classes_are_reported(ticks: Ticks, tmp_path: Path) -> None:
     with ps.Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(

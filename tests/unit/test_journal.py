@@ -190,3 +190,21 @@ def test_an_unknown_kind_of_record_is_damage(tmp_path: Path) -> None:
     journal._files.write("000000000005.json", module._seal(lines))
     journal.close()
     assert "unknown kind 'surprise'" in read_journal(tmp_path).damage[0]
+
+
+def test_compacting_keeps_what_classes_and_windows_need(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "job", retain=5)
+    snapshot = {"in": {"changes": [[7, 0.5]], "last": [7, 0.5], "forgotten": True}}
+    for number in range(300):
+        windows = snapshot if number == 250 else None
+        journal.append(DecisionRecord({"in": (0.5, 7.0)}, 0.5, batch_id=number, windows=windows))
+        classes = {"in": [(6, 3), (4, 4)]}
+        journal.append(BatchRecord(number, {"in": (10, 7)}, latest={"in": 1_000 + number}, classes=classes))
+    journal.close()
+    state = read_journal(tmp_path)
+    many = state.compacted_batches
+    assert state.class_totals["in"] == [(6 * many, 3 * many), (4 * many, 4 * many)]
+    assert state.compacted_batches > 100
+    assert state.batches[299].latest == {"in": 1_299}
+    assert state.batches[299].classes == {"in": [(6, 3), (4, 4)]}
+    assert [decision.windows for decision in state.decisions if decision.windows] == [snapshot]
