@@ -2,8 +2,8 @@
 
 Views and clicks of 5,000 users by Zipf's law of exponent 0.6, 100,000 and 50,000 rows; a view and a click of the same user within
 half a minute make a pair. Both sides are shed at the same keep. A pair survives if both rows do: of rows that are kept for
-themselves that is the keep squared, of whole keys the keep itself. *Whole users* are those of whom every pair is there, of those
-of whom any is.
+themselves that is the keep squared, of whole keys the keep itself: on average, for users differ, and one with many pairs is there
+or not. So both are means over several draws. *Whole users* are those of whom every pair is there, of those of whom any is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NEAR_S = 30.0
 
 
 def run(*, quick: bool, say: Say) -> Result:
-    """Join at each keep, twice over."""
+    """Join at each keep, by rows and by keys."""
     size = 20_000 if quick else 100_000
     rows: list[Row] = []
     drawn: dict[str, tuple[list[float], list[float]]] = {}
@@ -45,8 +45,10 @@ def run(*, quick: bool, say: Say) -> Result:
         for unit in ("row", "key"):
             for keep in _KEEPS:
                 say(f"{unit}s, keep {keep:g}")
-                found = _measured(views, clicks, everything, unit, keep)
-                rows.append({"unit": unit, "keep": keep, "pairs": found["pairs"] / full, **_shares(found)})
+                draws = [_measured((views, clicks), everything, unit, keep, draw) for draw in range(3 if quick else 10)]
+                found = {name: float(np.mean([draw[name] for draw in draws])) for name in draws[0]}
+                spread = float(np.std([draw["pairs"] / full for draw in draws]))
+                rows.append({"unit": unit, "keep": keep, "pairs": found["pairs"] / full, "spread": spread, **_shares(found)})
     for row in rows:
         for what in ("pairs", "whole users"):
             xs, ys = drawn.setdefault(f"{row['unit']} gates|{what}, share", ([], []))
@@ -82,13 +84,13 @@ def _pairs(views: DataFrame, clicks: DataFrame) -> DataFrame:
     return views.drop("id").join(clicks.drop("id"), "user").where(near)
 
 
-def _measured(views: DataFrame, clicks: DataFrame, everything: DataFrame, unit: str, keep: float) -> dict[str, float]:
+def _measured(streams: tuple[DataFrame, DataFrame], everything: DataFrame, unit: str, keep: float, draw: int) -> dict[str, float]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     import penstock as ps  # noqa: PLC0415 - the package itself
 
-    whole = ps.key("user") if unit == "key" else None
-    sides = [gated(df, f"{name} {keep}", keep, unit=whole) for name, df in (("views", views), ("clicks", clicks))]
+    whole = ps.key("user", family=str(draw)) if unit == "key" else None
+    sides = [gated(df, f"{name} {draw}", keep, unit=whole) for name, df in zip(("views", "clicks"), streams, strict=True)]
     began_s = time.perf_counter()
     pairs = _pairs(sides[0], sides[1]).groupBy("user").count()
     row = (
