@@ -28,7 +28,7 @@ from .crash_job import DURATION_S, KEEPS, KEYS, RATE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-KILLS = 5
+KILLS = 4
 # A job that lives for seconds is better off without the optimising compiler.
 QUICK_JVM = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 JOB = Path(__file__).with_name("crash_job.py")
