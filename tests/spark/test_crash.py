@@ -9,6 +9,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +37,39 @@ QUICK_JVM = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 JOB = Path(__file__).with_name("crash_job.py")
 
 
-def run_with_kills(mode: str, directory: Path, seed: int, kills: int = KILLS) -> float:
+MODES = {"by-batch": (11, KILLS), "by-arrival": (11, KILLS), "window": (12, 2), "join": (13, 1)}
+"""Seed and kills of each mode."""
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """A job that was killed several times and has then come to its end."""
+
+    mode: str
+    directory: Path
+    start_s: float
+
+
+@pytest.fixture(scope="module")
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Crashed]]]:
+    """All modes that tests want, two at a time: most of a run is a JVM that starts."""
+    wanted = {item.callspec.params["crashed"] for item in request.session.items if "crashed" in getattr(item, "fixturenames", ())}
+
+    def run(mode: str) -> Crashed:
+        directory = tmp_path_factory.mktemp(mode)
+        return Crashed(mode, directory, run_with_kills(mode, directory, *MODES[mode]))
+
+    with ThreadPoolExecutor(2) as pool:
+        yield {mode: pool.submit(run, mode) for mode in MODES if mode in wanted}
+
+
+@pytest.fixture
+def crashed(request: pytest.FixtureRequest, runs: dict[str, Future[Crashed]]) -> Crashed:
+    """The run of a mode."""
+    return runs[request.param].result()
+
+
+def run_with_kills(mode: str, directory: Path, seed: int, kills: int) -> float:
     """Start the job, kill it with SIGKILL at a random moment, several times; then let it end. Return the trace's start."""
     dice = random.Random(seed)
     start_s = time.time() + 4.0
@@ -105,9 +140,9 @@ def ranks_of(rows: range, partitions: int = 2) -> np.ndarray:
     return np.concatenate([np.arange(size) for size in sizes])
 
 
-@pytest.mark.parametrize("mode", ["by-batch", "by-arrival"])
-def test_every_row_has_the_fate_the_journal_gives_it(mode: str, tmp_path: Path) -> None:
-    start_s = run_with_kills(mode, tmp_path, seed=11)
+@pytest.mark.parametrize("crashed", ["by-batch", "by-arrival"], indirect=True)
+def test_every_row_has_the_fate_the_journal_gives_it(crashed: Crashed) -> None:
+    mode, tmp_path, start_s = crashed.mode, crashed.directory, crashed.start_s
     checkpoint = Checkpoint(tmp_path / "checkpoint")
     journal = read_journal(tmp_path / "checkpoint" / "penstock")
     assert journal.damage == []
@@ -155,8 +190,9 @@ def native_sink(path: Path) -> list[dict[str, object]]:
     return pa.concat_tables(tables).to_pylist()
 
 
-def test_windows_stay_whole_through_crashes(tmp_path: Path) -> None:
-    start_s = run_with_kills("window", tmp_path, seed=12, kills=2)
+@pytest.mark.parametrize("crashed", ["window"], indirect=True)
+def test_windows_stay_whole_through_crashes(crashed: Crashed) -> None:
+    tmp_path, start_s = crashed.directory, crashed.start_s
     journal = read_journal(tmp_path / "checkpoint" / "penstock")
     times = np.floor((start_s + b_model(RATE, DURATION_S, bias=0.565, seed=5)) * 1e6).astype(np.int64)
     unit = window("arrival", "1s", "500ms")
@@ -178,8 +214,9 @@ def test_windows_stay_whole_through_crashes(tmp_path: Path) -> None:
     assert len(kept) < len(ordinals), "some were dropped"
 
 
-def test_keys_of_a_join_stay_whole_through_crashes(tmp_path: Path) -> None:
-    run_with_kills("join", tmp_path, seed=13, kills=1)
+@pytest.mark.parametrize("crashed", ["join"], indirect=True)
+def test_keys_of_a_join_stay_whole_through_crashes(crashed: Crashed) -> None:
+    tmp_path = crashed.directory
     pairs = [row for path in (tmp_path / "sink").glob("batch_id=*") for row in pq.read_table(path).to_pylist()]
     seen = Counter(row["left_seq"] for row in pairs)
     assert set(seen.values()) == {1}, "none twice"
