@@ -389,3 +389,11 @@ def test_a_minimum_over_a_gate_of_rows_is_warned_of(ticks: Ticks, tmp_path: Path
             seen.clear()
         errors = shedder.report().errors
         assert any("min, approx_count_distinct over a gate of rows" in line for line in errors) == warned
+
+
+def test_distinct_rows_over_a_gate_of_rows_are_warned_of(ticks: Ticks, tmp_path: Path) -> None:
+    seen: list[int] = []
+    with ps.Shedder("2s") as shedder:
+        once = shedder.gate(events(ticks()), name="in").dropDuplicates(["g"])
+        wait_until(lambda: seen, shedder.foreach_batch(once, lambda _, n: seen.append(n)))  # without a checkpoint of its own
+    assert any("distinct rows over a gate of rows" in line for line in shedder.report().errors)

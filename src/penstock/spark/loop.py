@@ -43,7 +43,7 @@ _NOT_SCALED = (
     "percentile_disc",
     "hll_sketch_agg",
 )
-_DISTINCT = ("Deduplicate", "Distinct")  # nodes of a plan
+_DISTINCT = ("Deduplicate", "DeduplicateWithinWatermark", "Distinct")  # nodes of a plan
 _WHOLE_EVERY = 1_000  # decisions; fewer than a journal keeps
 
 
