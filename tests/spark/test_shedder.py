@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT
+from penstock.errors import PenstockError
 from penstock.simulation.traffic import b_model
 from penstock.spark import journal as journal_module
 from penstock.spark.replay import register_replay
@@ -417,6 +418,18 @@ def test_unnamed_classes_are_reported(ticks: Ticks, tmp_path: Path) -> None:
         kept = np.bincount(np.array(seen[number]) % 3, minlength=3)
         assert sum(kept) == pytest.approx(100, abs=40)
         assert kept[0] > 4 * max(kept[1], kept[2])
+
+
+def test_triggers_are_written_as_durations_are(ticks: Ticks, tmp_path: Path) -> None:
+    shedder = ps.Shedder("2s")
+    gated = shedder.gate(ticks(), name="in")
+    with pytest.raises(PenstockError, match="trigger must be a duration such as '2s', '500ms' or '1 min', got 'soon'"):
+        shedder.foreach_batch(gated, lambda *_: None, checkpoint=tmp_path, trigger="soon")
+    seen: list[float] = []
+    with shedder:  # and nothing of it was left behind
+        query = shedder.foreach_batch(gated, lambda *_: seen.append(time.time()), checkpoint=tmp_path, trigger="300ms")
+        wait_until(lambda: len(seen) > 4, query)
+    assert seen[-1] - seen[0] > 0.25 * (len(seen) - 1)
 
 
 def test_durations(ticks: Ticks) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -202,7 +203,7 @@ class Shedder:
     ) -> StreamingQuery:
         """Start a query that calls ``function(batch_df, batch_id)`` for every batch, with the table set by batch.
 
-        ``trigger`` is a processing time such as ``"1 second"``, or the arguments of ``DataStreamWriter.trigger``.
+        ``trigger`` is a processing time such as ``"1s"``, or the arguments of ``DataStreamWriter.trigger``.
         """
         _check_streaming(df)
         if not callable(function):
@@ -210,6 +211,7 @@ class Shedder:
         plan = df._jdf.queryExecution().analyzed().toString()
         gates = self._gates_in(plan, name)
         check_windows(plan, gates)
+        pace = _trigger(trigger)
         loop = BatchLoop(function, gates, self._new_controller(), self.delay_target_s, self._label(name))
         self._refuse_taken(loop)
         self._open(loop, None if checkpoint is None else str(checkpoint), df, output_mode)
@@ -219,9 +221,9 @@ class Shedder:
             writer = writer.option("checkpointLocation", str(checkpoint))
         if name is not None:
             writer = writer.queryName(name)
-        if trigger is not None:
-            loop.paced = isinstance(trigger, str) or "processingTime" in trigger
-            writer = writer.trigger(**({"processingTime": trigger} if isinstance(trigger, str) else dict(trigger)))
+        if pace is not None:
+            loop.paced = "processingTime" in pace
+            writer = writer.trigger(**pace)
         return self._launch(loop, writer.start)
 
     def write(
@@ -397,6 +399,15 @@ class Shedder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
+
+
+def _trigger(trigger: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The arguments of Spark's trigger; it wants its intervals spelt out."""
+    if not isinstance(trigger, str):
+        return None if trigger is None else dict(trigger)
+    if re.fullmatch(r"\s*0+\s*[a-z]*\s*", trigger):
+        return {"processingTime": "0 seconds"}
+    return {"processingTime": f"{max(1, round(1e3 * parse_duration(trigger, 'trigger')))} milliseconds"}
 
 
 def _finish(loop: ControlLoop) -> None:
