@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from penstock.errors import PenstockError
 
-__all__ = ["parse_duration"]
+__all__ = ["is_nothing", "parse_duration"]
 
 _SPELLINGS = {
     1e-6: ("us", "microsecond"),
@@ -26,6 +26,16 @@ _UNITS_S = {
     for plural in ("", *(("s",) if len(name) > 2 else ()))
 }
 _TEXT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def is_nothing(text: str) -> bool:
+    """Whether a text is a duration of zero, which ``parse_duration`` refuses.
+
+    >>> is_nothing("0 seconds"), is_nothing("0.5s")
+    (True, False)
+    """
+    match = _TEXT.fullmatch(text)
+    return match is not None and (match.group(2).lower() or "s") in _UNITS_S and float(match.group(1)) == 0.0
 
 
 def parse_duration(value: str | float | timedelta, what: str) -> float:

@@ -428,8 +428,9 @@ def test_triggers_are_written_as_durations_are(ticks: Ticks, tmp_path: Path) -> 
     seen: list[float] = []
     with shedder:  # and nothing of it was left behind
         query = shedder.foreach_batch(gated, lambda *_: seen.append(time.time()), checkpoint=tmp_path, trigger="300ms")
-        wait_until(lambda: len(seen) > 4, query)
-    assert seen[-1] - seen[0] > 0.25 * (len(seen) - 1)
+        wait_until(lambda: len(seen) > 8, query)
+    # The first batch is slow, and the next ones catch up with the clock.
+    assert np.median(np.diff(seen)[3:]) == pytest.approx(0.3, abs=0.1)
 
 
 def test_durations(ticks: Ticks) -> None:

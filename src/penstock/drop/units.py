@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,7 +12,7 @@ import pyarrow as pa
 
 from penstock.drop.hashing import uniform
 from penstock.drop.tables import SLOTS, KeepTable
-from penstock.duration import parse_duration
+from penstock.duration import is_nothing, parse_duration
 from penstock.errors import PenstockError
 
 __all__ = ["BEHIND", "Key", "Window", "WindowRing", "key", "window"]
@@ -102,14 +101,15 @@ def window(
     step = whole if slide is None else _micros(slide, "the slide of a window")
     if step > whole:
         raise PenstockError(f"the slide of a window must be at most its length of {whole / 1e6:g} s, got {step / 1e6:g} s")
-    if -(-whole // step) > _MOST_OVERLAP:
-        raise PenstockError(
-            f"a row may lie in {_MOST_OVERLAP:,} windows at most, and windows of {whole / 1e6:g} s by {step / 1e6:g} s "
-            f"make it {-(-whole // step):,}: take a longer slide"
-        )
     begin = 0 if offset is None else _offset(offset)
     groups = (by,) if isinstance(by, str) else tuple(by)
-    return Window(time, whole, step, begin % step, groups)
+    found = Window(time, whole, step, begin % step, groups)
+    if found.overlap > _MOST_OVERLAP:
+        raise PenstockError(
+            f"a row may lie in {_MOST_OVERLAP:,} windows at most, and windows of {whole / 1e6:g} s by {step / 1e6:g} s "
+            f"make it {found.overlap:,}: take a longer slide"
+        )
+    return found
 
 
 def _offset(value: str | float | timedelta) -> int:
@@ -119,8 +119,7 @@ def _offset(value: str | float | timedelta) -> int:
         text = text.total_seconds()
     if isinstance(text, str):
         negative, size = text.startswith("-"), text.removeprefix("-")
-        nothing = re.fullmatch(r"0+(\.0*)?\s*[a-z]*", size) is not None
-        return 0 if nothing else (-1 if negative else 1) * _micros(size, "the offset of a window")
+        return 0 if is_nothing(size) else (-1 if negative else 1) * _micros(size, "the offset of a window")
     return (-1 if text < 0 else 1) * _micros(abs(text), "the offset of a window") if text else 0
 
 

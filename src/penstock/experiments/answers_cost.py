@@ -1,7 +1,7 @@
 """What whole windows, whole keys and estimates with errors cost, and what a window gate saves.
 
 On one core, all arms in turn, the best of several rounds, as in ``gate``. The gates keep one half. The aggregations count and sum
-by one of 100 groups; with so many rows because the larger expression takes Spark some 40 ms more to plan, whatever it runs
+by one of 100 groups; with so many rows because the larger expression takes Spark longer to plan, whatever it runs
 on. The work saved is that of sliding windows of ten by one, which make ten rows of one: time at keep 0.25
 against keep 1.
 """

@@ -29,7 +29,7 @@ from penstock.errors import PenstockError
 
 __all__ = ["avg", "count", "sum", "total"]
 
-_SIGNS = 24  # more make the error surer, and the plan longer: Spark takes 10 ms a micro-batch for each
+_SIGNS = 24  # more make the error surer, and the plan longer, which Spark makes anew in every micro-batch
 _SALT = "penstock signs"
 _ROUNDING = 1e-14
 

@@ -181,6 +181,7 @@ class ControlLoop:
     ) -> BatchRecord:
         """Put a batch's counts and readings together."""
         kept = sum(reading.kept for reading in readings.values() if reading.mean_arrival_s is not None)
+        seen = {gate.name: gate.windows.latest for gate in self.gates if gate.windows is not None}
         arrived = sum(r.kept * r.mean_arrival_s for r in readings.values() if r.mean_arrival_s is not None)
         return BatchRecord(
             batch_id=batch_id,
@@ -189,8 +190,7 @@ class ControlLoop:
             mean_arrival_s=arrived / kept if kept else None,
             null_arrivals=sum(reading.null_arrivals for reading in readings.values()),
             older_than_ring=sum(reading.older_than_ring for reading in readings.values()),
-            latest={gate.name: gate.windows.latest for gate in self.gates if gate.windows and gate.windows.latest is not None}
-            or None,
+            latest={name: time for name, time in seen.items() if time is not None} or None,
             classes={name: _by_class(reading, counts[name]) for name, reading in readings.items() if reading.kept_by_class}
             or None,
             **measured,

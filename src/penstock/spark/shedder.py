@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -19,7 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control import Controller, GateCount, controller_named
 from penstock.drop.units import Key, Window
-from penstock.duration import parse_duration
+from penstock.duration import is_nothing, parse_duration
 from penstock.errors import PenstockError
 from penstock.spark.by_arrival import ArrivalLoop
 from penstock.spark.by_batch import BatchFunction, BatchLoop
@@ -405,7 +404,7 @@ def _trigger(trigger: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The arguments of Spark's trigger; it wants its intervals spelt out."""
     if not isinstance(trigger, str):
         return None if trigger is None else dict(trigger)
-    if re.fullmatch(r"\s*0+\s*[a-z]*\s*", trigger):
+    if is_nothing(trigger):
         return {"processingTime": "0 seconds"}
     return {"processingTime": f"{max(1, round(1e3 * parse_duration(trigger, 'trigger')))} milliseconds"}
 
