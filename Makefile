@@ -16,10 +16,10 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	PYTHONPATH=. $(BIN)/lint-imports
 
 bench: $(READY) java
-	$(BIN)/penstock bench $(ARGS)
+	$(BIN)/python -m benchmarks $(ARGS)
 
 java:
 	@command -v java >/dev/null 2>&1 || [ -x "$${JAVA_HOME:-/nonexistent}/bin/java" ] || { \

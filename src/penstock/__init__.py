@@ -9,11 +9,11 @@ from penstock.drop.units import key, window
 from penstock.errors import JournalError, PenstockError
 
 if TYPE_CHECKING:
+    from penstock.journal.journal import read_journal
+    from penstock.journal.report import Report
     from penstock.spark.functions import avg, count, sum, total  # noqa: A004 - as in SQL
-    from penstock.spark.journal import read_journal
     from penstock.spark.load_aware import LoadAware, load_aware
     from penstock.spark.replay import register_replay
-    from penstock.spark.report import Report
     from penstock.spark.shedder import Shedder
 
 __all__ = [
@@ -49,10 +49,10 @@ _ON_SPARK = {
     "sum": "penstock.spark.functions",
     "total": "penstock.spark.functions",
     "LoadAware": "penstock.spark.load_aware",
-    "Report": "penstock.spark.report",
+    "Report": "penstock.journal.report",
     "Shedder": "penstock.spark.shedder",
     "load_aware": "penstock.spark.load_aware",
-    "read_journal": "penstock.spark.journal",
+    "read_journal": "penstock.journal.journal",
     "register_replay": "penstock.spark.replay",
 }
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from penstock.errors import PenstockError
 
-__all__ = ["is_nothing", "parse_duration"]
+__all__ = ["is_zero_duration", "parse_duration"]
 
 _SPELLINGS = {
     1e-6: ("us", "microsecond"),
@@ -28,10 +28,10 @@ _UNITS_S = {
 _TEXT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
-def is_nothing(text: str) -> bool:
+def is_zero_duration(text: str) -> bool:
     """Whether a text is a duration of zero, which ``parse_duration`` refuses.
 
-    >>> is_nothing("0 seconds"), is_nothing("0.5s")
+    >>> is_zero_duration("0 seconds"), is_zero_duration("0.5s")
     (True, False)
     """
     match = _TEXT.fullmatch(text)

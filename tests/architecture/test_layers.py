@@ -21,9 +21,12 @@ PURE = [
     "duration",
     "errors",
     "cli",
-    "spark.journal",
-    "spark.report",
-    "experiments.report",
+    "journal",
+    "journal.report",
+    "las",
+    "estimate",
+    "coordination",
+    "filesystem",
 ]
 
 

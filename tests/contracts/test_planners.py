@@ -6,11 +6,11 @@ import inspect
 import pkgutil
 
 import pytest
-from tests.networks import figure1, figure7
 
 import penstock.planning
 from penstock.planning import PLANNERS, Planner
 from penstock.planning.workload import Exponential
+from tests.networks import figure1, figure7
 
 
 def test_every_planner_class_is_listed() -> None:

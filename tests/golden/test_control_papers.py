@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.experiments import experiment_named
-from penstock.experiments.report import Result
+from benchmarks import experiment_named
+from benchmarks.results import Result
 
 
 def result(name: str) -> Result:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.networks import figure1, figure7
 
 from penstock.network import Coefficients, NetworkBuilder
 from penstock.planning import EarlyFit, Exact, Fit, Greedy, Solver
 from penstock.planning.spread import Steps
+from tests.networks import figure1, figure7
 
 ONES = {"i1": 1.0, "i2": 1.0}
 

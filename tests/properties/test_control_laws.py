@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.control import Aurora, Controller, Ctrl, MicroBatch, Seamless
-from penstock.simulation.micro_batch import simulate_micro_batches
+from penstock.simulation.micro_batch_engine import simulate_micro_batches
 from penstock.simulation.queue import simulate_queue
 from penstock.simulation.traffic import constant, exponential
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.networks import oracle_score, overloading_rates, random_network, random_single_node, random_tree
 
 from penstock.network import Coefficients, Network
 from penstock.planning import Exact, Fit, FitNode, Greedy, Solver, Table
+from penstock.planning.bounds import RateBounds
 from penstock.planning.dominance import DominanceIndex, undominated
 from penstock.planning.fit_node import geometric_spread
 from penstock.planning.flows import Flows
 from penstock.planning.parametric import Parametric
 from penstock.planning.point_quadtree import PointQuadtree
-from penstock.planning.survey import Survey
+from tests.networks import oracle_score, overloading_rates, random_network, random_single_node, random_tree
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -130,7 +130,7 @@ def test_distributed_fit_makes_the_same_tables() -> None:
     for seed in range(20):
         network = random_tree(np.random.default_rng(seed))
         together = Fit(network, 0.2).tables
-        survey = Survey(network)
+        survey = RateBounds(network)
         spread = geometric_spread(survey, 0.2)
         apart: dict[str, Table] = {}
         for node in reversed(survey.order):

@@ -195,7 +195,7 @@ def test_a_start_that_spark_refuses_leaves_nothing_behind(ticks: Ticks, tmp_path
 
 
 def test_other_classes_after_a_restart(ticks: Ticks, tmp_path: Path) -> None:
-    from penstock.spark.journal import DecisionRecord, Journal
+    from penstock.journal.journal import DecisionRecord, Journal
 
     journal = Journal(tmp_path / "cp" / "penstock")
     journal.append(DecisionRecord({"in": (0.5, 0.2, 0.1)}, 0.3, from_slot=5))

@@ -22,9 +22,9 @@ import pytest
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT, KeepTable, SlotRing
 from penstock.drop.units import WindowRing, window
+from penstock.journal.journal import JournalState, read_journal
 from penstock.simulation.traffic import b_model
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.journal import JournalState, read_journal
 from penstock.spark.offsets import rows_between
 
 from .crash_job import DURATION_S, KEEPS, KEYS, RATE

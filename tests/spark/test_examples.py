@@ -49,10 +49,10 @@ def test_load_aware(session: SparkSession) -> None:
 
 def test_ads(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both nodes build: what they read, gate, do and write."""
+    from penstock.cluster.deployment import Deployment
+    from penstock.cluster.transport import DirectoryTransport
     from penstock.network import load_network
-    from penstock.spark.deploy import Deployment
     from penstock.spark.replay import register_replay
-    from penstock.spark.transport import DirectoryTransport
 
     monkeypatch.syspath_prepend(str(EXAMPLES))
     register_replay(session)

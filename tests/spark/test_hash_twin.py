@@ -54,7 +54,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
 def test_spark_and_numpy_hash_alike(spark: SparkSession, table: pa.Table, seed: int) -> None:
     from pyspark.sql import functions as F
 
-    from penstock.spark.cell import seeded_hash
+    from penstock.spark.catalyst import seeded_hash
 
     df = spark.createDataFrame(table)
     hashed = df.select(seeded_hash(spark, seed, [F.col(name) for name in table.column_names]).alias("h")).toArrow()["h"]

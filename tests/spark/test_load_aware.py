@@ -17,9 +17,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.journal.journal import read_journal
 from penstock.las.buckets import BucketCosts
 from penstock.spark import load_aware as load_aware_module
-from penstock.spark.journal import read_journal
 
 from .conftest import wait_until
 

@@ -19,14 +19,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from penstock.cluster.fleet import LocalFleet
+from penstock.cluster.node import NodeRuntime, RunDirectory
+from penstock.cluster.transport import DirectoryTransport
 from penstock.coordination import Fixed, Manager, Open
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.errors import PenstockError
+from penstock.journal.journal import read_journal
 from penstock.network import Network, parse_network
-from penstock.spark.fleet import Fleet
-from penstock.spark.journal import read_journal
-from penstock.spark.node import NodeRuntime, Workplace
-from penstock.spark.transport import DirectoryTransport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,7 +90,7 @@ def rows_of(place: Path) -> list[dict[str, Any]]:
 
 def node(network: Network, name: str, root: Path, manager: Manager | None = None, **options: Any) -> NodeRuntime:
     chosen = manager if manager is not None else Open(network, name)
-    return NodeRuntime(network, name, Workplace(root), chosen, pace_s=options.pop("pace_s", 0.2), **options)
+    return NodeRuntime(network, name, RunDirectory(root), chosen, pace_s=options.pop("pace_s", 0.2), **options)
 
 
 def test_all_kinds_of_operators_give_what_they_should(session: SparkSession, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_all_kinds_of_operators_give_what_they_should(session: SparkSession, tmp
     queries = {path.name for path in (tmp_path / "nodes" / "A" / "queries").iterdir()}
     assert queries == {"s", "n", "w", "j", "m"}, "a query for each group, and one for what has memory behind a split"
     status = json.loads((tmp_path / "nodes" / "A" / "status.json").read_text())
-    assert status["facts"]["operators"]["even"][2] == pytest.approx(0.5, abs=0.05), "its selectivity"
+    assert status["measurements"]["operators"]["even"][2] == pytest.approx(0.5, abs=0.05), "its selectivity"
     assert {name: kept for name, (_, kept) in status["gates"].items()} == {
         "i": ROWS,
         "j": ROWS,
@@ -298,9 +298,9 @@ def test_a_node_is_one_process_and_one_network(tmp_path: Path) -> None:
     (tmp_path / "network.json").write_text("{torn")
     with pytest.raises(PenstockError, match=r"network.json is damaged: .*--reset"):
         node(changed, "A", tmp_path)
-    Workplace(tmp_path / "other").claim(changed)
+    RunDirectory(tmp_path / "other").claim(changed)
     (tmp_path / "other" / "network.json").write_text("{torn")
-    Workplace(tmp_path / "other").claim(changed, reset=True)
+    RunDirectory(tmp_path / "other").claim(changed, reset=True)
     (tmp_path / "network.json").write_bytes((tmp_path / "other" / "network.json").read_bytes())
     dearer = parse_network(TWO.replace("select: [seq]}", "select: [seq, 1 as one]}").replace("cost: 0", "cost: 1"))
     node(dearer, "A", tmp_path)
@@ -329,7 +329,7 @@ def test_a_fleet_outlives_one_of_its_processes_and_stops_together(tmp_path: Path
     run = tmp_path / "run"
     command = [sys.executable, "-m", "penstock", "run", str(path), "--dir", str(run), "--pace", "1s"]
     fleet = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-    helper = Fleet(path, network, run, pace="1s")
+    helper = LocalFleet(path, network, run, pace="1s")
 
     def status(name: str) -> dict[str, Any]:
         place = run / "nodes" / name / "status.json"
@@ -363,5 +363,5 @@ def test_a_fleet_outlives_one_of_its_processes_and_stops_together(tmp_path: Path
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    costs = status("A")["facts"]["operators"]
+    costs = status("A")["measurements"]["operators"]
     assert costs["a"][0] == pytest.approx(0.002, rel=0.5)

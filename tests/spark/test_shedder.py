@@ -23,8 +23,8 @@ import penstock as ps
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT
 from penstock.errors import PenstockError
+from penstock.journal import journal as journal_module
 from penstock.simulation.traffic import b_model
-from penstock.spark import journal as journal_module
 from penstock.spark.replay import register_replay
 
 from .conftest import wait_until

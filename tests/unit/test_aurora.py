@@ -8,8 +8,8 @@ import random
 import pytest
 
 from penstock.control import Aurora, Decision, GateCount, Observation
-from penstock.control.cost import BatchCost
 from penstock.errors import PenstockError
+from penstock.estimate.batch_cost import BatchCost
 
 
 def run(

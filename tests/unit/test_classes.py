@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from penstock.drop.classes import Classes, share_keep
+from penstock.drop.priorities import Classes, share_keep
 from penstock.errors import PenstockError
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks import EXPERIMENTS
+from benchmarks.results import Bar, Result
 from penstock.cli import app, main
 from penstock.cli.sparkline import sparkline
-from penstock.experiments import EXPERIMENTS
-from penstock.experiments.report import Bar, Result
-from penstock.spark.journal import BatchRecord, DecisionRecord, Journal
+from penstock.journal.journal import BatchRecord, DecisionRecord, Journal
 
 runner = CliRunner()
 
@@ -35,11 +35,11 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_help_names_the_commands(arguments: list[str]) -> None:
     found = runner.invoke(app, arguments)
     assert found.exit_code == 0
-    for command in ("demo", "simulate", "plan", "network", "bench", "watch"):
+    for command in ("demo", "simulate", "plan", "network", "watch"):
         assert command in found.stdout
 
 
-@pytest.mark.parametrize("command", ["demo", "simulate", "plan", "network", "bench", "watch"])
+@pytest.mark.parametrize("command", ["demo", "simulate", "plan", "network", "watch"])
 def test_every_command_has_help(command: str) -> None:
     found = runner.invoke(app, [command, "--help"])
     assert found.exit_code == 0
@@ -77,7 +77,7 @@ class Fake:
 
 
 def test_bench_json_is_all_of_stdout_and_out_has_it_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("penstock.experiments.experiment_named", lambda name: Fake(0.5))
+    monkeypatch.setattr("benchmarks.experiment_named", lambda name: Fake(0.5))
     found = runner.invoke(app, ["bench", "gate", "--quick", "--json", "--out", str(tmp_path / "new" / "place")])
     assert found.exit_code == 0
     assert json.loads(found.stdout)["rows"] == [{"arm": "a", "quick": "True"}]
@@ -85,7 +85,7 @@ def test_bench_json_is_all_of_stdout_and_out_has_it_too(monkeypatch: pytest.Monk
 
 
 def test_bench_exits_with_1_if_a_bar_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.experiments.experiment_named", lambda name: Fake(1.5))
+    monkeypatch.setattr("benchmarks.experiment_named", lambda name: Fake(1.5))
     found = runner.invoke(app, ["bench", "gate"])
     assert found.exit_code == 1
     assert "NO" in found.stdout

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from penstock.control import Ctrl, GateCount, MicroBatch, Observation, Seamless
-from penstock.control.cost import BatchFilter
 from penstock.control.design import ControlLaw
 from penstock.errors import PenstockError
+from penstock.estimate.batch_cost import BatchFilter
 
 
 def period(number: int, offered: int, kept: int, completed: int, **more: object) -> Observation:

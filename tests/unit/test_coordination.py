@@ -9,39 +9,39 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.networks import overloading_rates, random_network, random_tree
 
+from benchmarks.network_dfit import TreePost, binary_tree
 from penstock.coordination import (
     COORDINATOR,
     Coordinator,
-    DirectoryPost,
-    Facts,
+    DFit,
+    DirectoryMailbox,
     Fixed,
     Follower,
     Local,
     Manager,
+    Measurements,
     Message,
-    Open,
-    OperatorFacts,
-    Peer,
+    NoShedding,
+    OperatorMeasurements,
     manager_named,
 )
-from penstock.coordination.agent import Agent, Demand
-from penstock.coordination.facts import (
+from penstock.coordination.agent import Agent, TokenBucket
+from penstock.coordination.measurements import (
     arc_flows,
     changes_between,
-    declared_facts,
+    declared_measurements,
     described,
     entries_of,
     fingerprint,
     unbounded,
-    with_facts,
+    with_measurements,
 )
 from penstock.errors import PenstockError
-from penstock.experiments.network_dfit import TreePost, binary_tree
 from penstock.network import Network, NetworkBuilder, parse_network
 from penstock.planning import Exact
 from penstock.planning.flows import Flows
+from tests.networks import overloading_rates, random_network, random_tree
 
 UNIT = 0.004
 PACE = 2.0
@@ -79,16 +79,16 @@ class Engine:
 
     def agent(self, node: str) -> Agent:
         manager = self.make(self.network, node)
-        post = DirectoryPost(self.root, node, manager.peers, "x") if manager.peers else None
+        mailbox = DirectoryMailbox(self.root, node, manager.peers, "x") if manager.peers else None
         queries = {"A": {"a1": ["a1"], "a2": ["a2"]}, "B": {"b1": ["b1"], "b2": ["b2"]}}[node]
-        return Agent(self.network, node, manager, post, PACE, queries=queries, clock=lambda: self.now)
+        return Agent(self.network, node, manager, mailbox, PACE, queries=queries, clock=lambda: self.now)
 
     def coordinate(self) -> Coordinator:
         assert self.method is not None
-        post = DirectoryPost(self.root, COORDINATOR, ["A", "B"], "x")
+        mailbox = DirectoryMailbox(self.root, COORDINATOR, ["A", "B"], "x")
         options = {} if self.method == "exact" else {"epsilon": 0.05}
         state = self.root / "state.json"
-        return Coordinator(self.network, post, self.method, state=state, clock=lambda: self.now, **options)
+        return Coordinator(self.network, mailbox, self.method, state=state, clock=lambda: self.now, **options)
 
     def step(self) -> None:
         self.now += PACE
@@ -134,7 +134,7 @@ MANAGERS: dict[str, tuple[Callable[[Network, str], Manager], str | None]] = {
     "exact": (Follower, "exact"),
     "solver": (Follower, "solver"),
     "fit": (Follower, "fit"),
-    "d-fit": (Peer, None),
+    "d-fit": (DFit, None),
 }
 
 
@@ -231,13 +231,13 @@ def test_messages_that_make_no_sense_are_counted(tmp_path: Path) -> None:
     engine = Engine(tmp_path, Follower, "exact")
     coordinator = engine.coordinator
     assert coordinator is not None
-    post = DirectoryPost(tmp_path, "A", [COORDINATOR], "x")
+    mailbox = DirectoryMailbox(tmp_path, "A", [COORDINATOR], "x")
     wrong = {"node": "B", "capacity": 1, "operators": {}, "rates": {}}
-    for kind, body in (("facts", wrong), ("facts", {}), ("song", {}), ("want", {"number": "x"})):
-        post.send(COORDINATOR, kind, body, replaces=False)
+    for kind, body in (("measurements", wrong), ("measurements", {}), ("song", {}), ("want", {"number": "x"})):
+        mailbox.send(COORDINATOR, kind, body, replaces=False)
     coordinator.step()
     assert coordinator.wrong == {"A": 4}
-    mail = DirectoryPost(tmp_path, COORDINATOR, ["A", "B"], "x")
+    mail = DirectoryMailbox(tmp_path, COORDINATOR, ["A", "B"], "x")
     mail.send("A", "plan", {"number": "x"})
     mail.send("A", "song", {})
     engine.agents["A"].pump()
@@ -271,7 +271,7 @@ def test_an_input_that_goes_quiet_is_not_planned_for(tmp_path: Path) -> None:
             if engine.coordinator is not None:
                 engine.coordinator.step()
             agent.pump()
-        assert agent.facts().rates["i1"] == 0.0
+        assert agent.measurements().rates["i1"] == 0.0
         assert kept / PACE == pytest.approx(0.45 / UNIT, rel=0.2), "all of A is i2's now"
 
 
@@ -305,7 +305,7 @@ def test_a_full_disk_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        patch.setattr("penstock.coordination.post._write", full)
+        patch.setattr("penstock.coordination.mailbox._write", full)
         engine.step()
     flow = engine.settle()
     assert flow["b1"] + flow["b2"] == pytest.approx(engine.optimum(), rel=0.08)
@@ -315,14 +315,14 @@ def test_a_full_disk_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # -- D-FIT ---------------------------------------------------------------------------------------------------------------
 
 
-def connected(network: Network, epsilon: float) -> dict[str, Peer]:
+def connected(network: Network, epsilon: float) -> dict[str, DFit]:
     used = {operator.node for operator in network.operators.values()}
-    peers = {node: Peer(network, node, epsilon) for node in network.nodes if node in used}
+    peers = {node: DFit(network, node, epsilon) for node in network.nodes if node in used}
     TreePost(peers).deliver(set(peers))
     return peers
 
 
-def shed_by(peers: Mapping[str, Peer], network: Network, rates: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+def shed_by(peers: Mapping[str, DFit], network: Network, rates: Mapping[str, float]) -> tuple[float, dict[str, float]]:
     """What comes out if every node sheds by its own table what its parent lets through: score and loads."""
     keep: dict[str, float] = {}
     order = [node for node in peers if peers[node].parent is None]
@@ -393,15 +393,15 @@ def test_a_change_travels_only_up(tmp_path: Path) -> None:
     peers = connected(network, 0.2)
     before = {node: peer.made for node, peer in peers.items()}
     leaf = "n14"
-    facts = declared_facts(network, leaf)
-    dear = {name: replace(value, cost=3 * value.cost) for name, value in facts.operators.items()}
-    peers[leaf].learn(replace(facts, operators=dear))
-    post = TreePost(peers)
-    post.deliver({leaf})
-    assert post.senders <= {"n14", "n6", "n2", "n0"}
+    measurements = declared_measurements(network, leaf)
+    dear = {name: replace(value, cost=3 * value.cost) for name, value in measurements.operators.items()}
+    peers[leaf].learn(replace(measurements, operators=dear))
+    mailbox = TreePost(peers)
+    mailbox.deliver({leaf})
+    assert mailbox.senders <= {"n14", "n6", "n2", "n0"}
     assert {node for node, peer in peers.items() if peer.made > before[node]} <= {"n14", "n6", "n2", "n0"}
-    assert post.messages["change"] >= 1
-    peers[leaf].learn(replace(facts, operators=dear))
+    assert mailbox.messages["change"] >= 1
+    peers[leaf].learn(replace(measurements, operators=dear))
     nothing = TreePost(peers)
     nothing.deliver({leaf})
     assert not nothing.messages
@@ -411,9 +411,11 @@ def test_a_parent_that_missed_a_change_asks_for_the_whole() -> None:
     network = figure1(1.0)
     peers = connected(network, 0.1)
     child, parent = peers["B"], peers["A"]
-    facts = declared_facts(network, "B")
+    measurements = declared_measurements(network, "B")
     for times in (1.5, 2.0):
-        child.learn(replace(facts, operators={n: replace(v, cost=times * v.cost) for n, v in facts.operators.items()}))
+        child.learn(
+            replace(measurements, operators={n: replace(v, cost=times * v.cost) for n, v in measurements.operators.items()})
+        )
         (message,) = (body for to, kind, body in child.say() if kind == "table")
     assert "base" in message, "only what changed"
     parent.hear(Message("B", "A", 1, 1, "table", message, 0.0))  # the first of two got lost
@@ -429,7 +431,7 @@ def test_a_parent_that_missed_a_change_asks_for_the_whole() -> None:
 
 def test_a_restarted_child_learns_what_is_above_it(tmp_path: Path) -> None:
     """A is much cheaper than declared, so far more can come to B than B was told."""
-    engine = Engine(tmp_path, Peer)
+    engine = Engine(tmp_path, DFit)
     engine.costs |= {"a1": UNIT / 4, "a2": UNIT / 2}
     before = engine.settle(20)
     learnt = engine.agents["B"].snapshot()
@@ -471,12 +473,12 @@ def test_a_strangers_table_is_refused() -> None:
             peers["A"].hear(Message(sender, "A", 1, 1, kind, body, 0.0))
 
 
-# -- facts ---------------------------------------------------------------------------------------------------------------
+# -- measurements ---------------------------------------------------------------------------------------------------------------
 
 
 def test_facts_travel_as_they_are() -> None:
-    facts = Facts("A", 0.9, {"a1": OperatorFacts(0.1, 0.01, 0.5, 0.02)}, {"i1": 10.0})
-    assert Facts.from_body(json.loads(json.dumps(facts.to_body()))) == facts
+    measurements = Measurements("A", 0.9, {"a1": OperatorMeasurements(0.1, 0.01, 0.5, 0.02)}, {"i1": 10.0})
+    assert Measurements.from_body(json.loads(json.dumps(measurements.to_body()))) == measurements
 
 
 @pytest.mark.parametrize(
@@ -491,18 +493,20 @@ def test_facts_travel_as_they_are() -> None:
     ],
 )
 def test_facts_that_are_none_are_refused(wrong: dict[str, object]) -> None:
-    body = Facts("A", 0.9, {"a1": OperatorFacts(0.1, 0.01, 0.5, 0.02)}, {"i1": 10.0}).to_body()
-    with pytest.raises(PenstockError, match="facts"):
-        Facts.from_body(body | wrong)
+    body = Measurements("A", 0.9, {"a1": OperatorMeasurements(0.1, 0.01, 0.5, 0.02)}, {"i1": 10.0}).to_body()
+    with pytest.raises(PenstockError, match="measurements"):
+        Measurements.from_body(body | wrong)
 
 
 def test_measured_values_take_the_place_of_declared_ones() -> None:
     network = figure1()
-    facts = {"A": Facts("A", 0.8, {"a1": OperatorFacts(0.1, 0, 0.5, 0), "b1": OperatorFacts(9.0, 0, 9.0, 0)})}
-    found = with_facts(network, facts)
+    measurements = {
+        "A": Measurements("A", 0.8, {"a1": OperatorMeasurements(0.1, 0, 0.5, 0), "b1": OperatorMeasurements(9.0, 0, 9.0, 0)})
+    }
+    found = with_measurements(network, measurements)
     assert (found.operators["a1"].cost, found.operators["a1"].selectivity, found.nodes["A"].capacity) == (0.1, 0.5, 0.8)
     assert found.operators["b1"] == network.operators["b1"], "a node speaks for itself only"
-    assert with_facts(network, {"A": Facts("A", 7.0)}).nodes["A"].capacity == 1.0
+    assert with_measurements(network, {"A": Measurements("A", 7.0)}).nodes["A"].capacity == 1.0
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -538,7 +542,7 @@ def test_what_changed_in_a_network_is_said() -> None:
 
 
 def test_a_batch_keeps_what_may_pass() -> None:
-    demand = Demand(2.0, steady=True)
+    demand = TokenBucket(2.0, steady=True)
     elapsed = demand.arrive(1000, 10.0)
     assert demand.keep(1000, 100.0, elapsed) == pytest.approx(0.25)  # the first: what a quarter more than a pace lets pass
     elapsed = demand.arrive(1000, 12.0)
@@ -549,7 +553,7 @@ def test_a_batch_keeps_what_may_pass() -> None:
 
 
 def test_an_arc_that_brings_two_batches_and_then_none_has_a_steady_rate() -> None:
-    demand = Demand(2.0, steady=False)
+    demand = TokenBucket(2.0, steady=False)
     now, kept = 0.0, 0.0
     for turn in range(40):
         now += 2.0
@@ -569,7 +573,7 @@ def test_batches_swing_by_a_tenth_and_no_more(tmp_path: Path) -> None:
 
 
 def test_swings_make_up_for_each_other() -> None:
-    demand = Demand(2.0, steady=True)
+    demand = TokenBucket(2.0, steady=True)
     sizes = []
     for turn in range(40):
         elapsed = demand.arrive(1000, 2.0 * turn)
@@ -579,7 +583,7 @@ def test_swings_make_up_for_each_other() -> None:
 
 
 def test_a_demand_that_has_gone_is_gone() -> None:
-    demand = Demand(2.0, steady=True)
+    demand = TokenBucket(2.0, steady=True)
     demand.arrive(1000, 10.0)
     demand.idle(12.0)
     assert demand.rate > 0
@@ -592,7 +596,7 @@ def test_no_batch_takes_much_longer_than_it_may(tmp_path: Path) -> None:
     engine.settle()
     kept = 100_000 * engine.agents["B"].arriving("b2", {"a2->b2": 100_000})["a2->b2"]
     assert kept * UNIT <= 2.5 * PACE
-    unguarded = Engine(tmp_path / "open", Open)
+    unguarded = Engine(tmp_path / "open", NoShedding)
     unguarded.settle(3)
     assert unguarded.agents["B"].arriving("b2", {"a2->b2": 100_000})["a2->b2"] == 1.0
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from benchmarks import EXPERIMENTS, experiment_named
+from benchmarks.results import Bar, Claim, Result
+from benchmarks.timing import best_of
+from penstock.demo.page import page
+from penstock.demo.summary import ArmRun, Batch, Demo, Settings, summarise
+from penstock.demo.work import calibrate, score, scorer
 from penstock.errors import PenstockError
-from penstock.experiments import EXPERIMENTS, experiment_named
-from penstock.experiments.demo.page import page
-from penstock.experiments.demo.summary import ArmRun, Batch, Demo, Settings, summarise
-from penstock.experiments.demo.work import calibrate, score, scorer
-from penstock.experiments.report import Bar, Claim, Result
-from penstock.experiments.timing import best_of
 
 
 def result(*bars: Bar) -> Result:
@@ -161,6 +161,6 @@ def test_the_page_needs_nothing_else() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs Matplotlib")
 def test_the_picture_can_be_drawn() -> None:
-    from penstock.experiments.demo.plots import picture
+    from penstock.demo.plots import picture
 
     assert picture(demo()).startswith(b"\x89PNG")

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.las_runs import Setting as RunSetting
+from benchmarks.las_runs import run_one
+from benchmarks.las_theorem import expected_ratio
 from penstock.errors import PenstockError
-from penstock.experiments.las_runs import Setting as RunSetting
-from penstock.experiments.las_runs import run_one
-from penstock.experiments.las_theorem import expected_ratio
 from penstock.las import (
     ABS,
     AVG,
@@ -35,7 +35,7 @@ from penstock.las import (
 from penstock.las.buckets import BucketCosts
 from penstock.las.countmin import columns_for, rows_for
 from penstock.las.knapsack import allocate
-from penstock.simulation.las import LasRun, Stream, phases, simulate_las, simulate_plain, synthetic
+from penstock.simulation.las_queue import LasRun, Stream, phases, simulate_las, simulate_plain, synthetic
 
 KEYS = st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=200)
 

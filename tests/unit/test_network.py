@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.networks import figure1, figure7
 
 from penstock.errors import PenstockError
 from penstock.network import Coefficients, Network, NetworkBuilder, load_network, parse_network
 from penstock.network.coefficients import part_of
+from tests.networks import figure1, figure7
 
 FIGURE1 = """\
 nodes:     {A: {capacity: 1.0}, B: {capacity: 1.0}}

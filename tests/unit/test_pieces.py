@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.networks import figure7, random_network
 
 from penstock.network import NetworkBuilder
-from penstock.network.pieces import pieces_of
+from penstock.network.queries import queries_of
+from tests.networks import figure7, random_network
 
 
 def test_two_chains_are_two_queries() -> None:
@@ -23,7 +23,7 @@ def test_two_chains_are_two_queries() -> None:
         .output("q2", "a2")
         .build()
     )
-    pieces, _ = pieces_of(network, "A")
+    pieces, _ = queries_of(network, "A")
     assert [(p.entries, p.stream, p.tip, p.branches, p.ends) for p in pieces] == [
         (["i1"], ["a1", "b1"], "b1", [], [("b1", "q1")]),
         (["i2"], ["a2"], "a2", [], [("a2", "q2")]),
@@ -41,12 +41,12 @@ def test_a_union_makes_one_query_of_two_streams() -> None:
         .output("q", "u")
         .build()
     )
-    (piece,), _ = pieces_of(network, "A")
+    (piece,), _ = queries_of(network, "A")
     assert (piece.entries, piece.stream, piece.ends) == (["i1", "i2"], ["a1", "u"], [("u", "q")])
 
 
 def test_a_split_is_done_batch_by_batch() -> None:
-    (piece,), _ = pieces_of(figure7(), "A")
+    (piece,), _ = queries_of(figure7(), "A")
     assert (piece.stream, piece.tip, piece.branches) == (["s"], "s", ["top", "bottom"])
 
 
@@ -62,7 +62,7 @@ def test_branches_that_meet_again_stay_together() -> None:
         .output("q", "u")
         .build()
     )
-    (piece,), _ = pieces_of(network, "A")
+    (piece,), _ = queries_of(network, "A")
     assert (piece.tip, piece.branches, piece.ends) == ("s", ["x", "y", "u"], [("u", "q")])
 
 
@@ -80,7 +80,7 @@ def test_what_has_memory_behind_a_split_is_cut_off() -> None:
         .output("r", "w")
         .build()
     )
-    pieces, _ = pieces_of(network, "A")
+    pieces, _ = queries_of(network, "A")
     found = {piece.tip: piece for piece in pieces}
     assert set(found) == {"s", "n", "w"}
     assert found["s"].ends == [("s", "s->n"), ("x", "x->w")]
@@ -92,7 +92,7 @@ def test_what_has_memory_behind_a_split_is_cut_off() -> None:
 def test_every_operator_is_in_one_query_and_every_arc_is_read(seed: int) -> None:
     network = random_network(np.random.default_rng(seed), nodes=2, operators=9)
     for node in {operator.node for operator in network.operators.values()}:
-        pieces, part = pieces_of(network, node)
+        pieces, part = queries_of(network, node)
         placed = [name for piece in pieces for name in piece.operators]
         assert sorted(placed) == sorted(part.operators)
         ends = [target for piece in pieces for _, target in piece.ends]

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.networks import figure1, figure7, overloading_rates, random_tree
 
 from penstock.errors import PenstockError
 from penstock.network import Network, NetworkBuilder
@@ -25,10 +24,11 @@ from penstock.planning import (
     Table,
     delta_between,
 )
+from penstock.planning.bounds import RateBounds
 from penstock.planning.fit_node import geometric_spread
 from penstock.planning.spread import AbsoluteError, Geometric, Steps, TableSize
-from penstock.planning.survey import Survey
 from penstock.planning.table import Delta
+from tests.networks import figure1, figure7, overloading_rates, random_tree
 
 
 def made(name: str, network: Network) -> Planner:
@@ -294,7 +294,7 @@ def test_a_table_too_large_says_what_to_do() -> None:
 
 
 def test_a_node_waits_for_its_childrens_tables() -> None:
-    survey = Survey(figure1())
+    survey = RateBounds(figure1())
     spread = geometric_spread(survey, 0.1)
     with pytest.raises(PenstockError, match=r"node 'A' needs the tables of \['B'\], got \[\]"):
         FitNode(survey, "A", spread, step=spread.step).table([])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.networks import figure1
 from typer.testing import CliRunner
 
 from penstock.cli import main
@@ -25,9 +24,10 @@ from penstock.planning import (
     Table,
     delta_between,
 )
+from penstock.planning.bounds import RateBounds
 from penstock.planning.fit_node import geometric_spread
-from penstock.planning.survey import Survey
 from penstock.planning.table import Delta
+from tests.networks import figure1
 
 runner = CliRunner()
 
@@ -252,7 +252,7 @@ def test_a_delta_of_another_node_is_refused() -> None:
 
 
 def test_foreign_and_doubled_child_tables_are_refused() -> None:
-    survey = Survey(figure1())
+    survey = RateBounds(figure1())
     spread = geometric_spread(survey, 0.2)
     step = FitNode(survey, "A", spread, step=spread.step)
     table = Fit(figure1(), 0.2).tables["B"]

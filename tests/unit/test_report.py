@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.spark.journal import BatchRecord, DecisionRecord, JournalState
-from penstock.spark.report import LEDGER_SCHEMA, QueryLedger, Report
+from penstock.journal.journal import BatchRecord, DecisionRecord, JournalState
+from penstock.journal.report import LEDGER_SCHEMA, QueryLedger, Report
 
 
 def ledger() -> Report:

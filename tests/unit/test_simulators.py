@@ -9,8 +9,8 @@ import pytest
 
 from penstock.control import Controller, Ctrl, Decision, KeepAll, MicroBatch, Observation
 from penstock.errors import PenstockError
-from penstock.simulation.micro_batch import simulate_micro_batches
-from penstock.simulation.operators import OperatorNetwork, simulate_network
+from penstock.simulation.micro_batch_engine import simulate_micro_batches
+from penstock.simulation.operator_network import OperatorNetwork, simulate_network
 from penstock.simulation.outcome import Outcome
 from penstock.simulation.profile import Profile
 from penstock.simulation.queue import simulate_queue

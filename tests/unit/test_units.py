@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.drop.classes import Classes, share_out
+from penstock.drop.priorities import Classes, share_out
 from penstock.drop.tables import SLOTS
 from penstock.drop.units import WindowRing, window
 from penstock.errors import PenstockError

@@ -1,4 +1,4 @@
-"""The command line, one file a command: ``penstock demo``, ``simulate``, ``plan``, ``network``, ``run``, ``bench`` and others."""
+"""The command line, one file a command: ``penstock demo``, ``simulate``, ``plan``, ``network``, ``run`` and others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import NoReturn
 
 import typer
 
-from penstock.cli.bench import bench
 from penstock.cli.coordinate import coordinate
 from penstock.cli.demo import demo
 from penstock.cli.network import network
@@ -19,7 +18,7 @@ from penstock.cli.stats import stats
 from penstock.cli.watch import watch
 from penstock.errors import PenstockError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "run_app"]
 
 app = typer.Typer(
     name="penstock",
@@ -34,7 +33,6 @@ app.command()(network)
 app.command()(run)
 app.command()(coordinate)
 app.command()(stats)
-app.command()(bench)
 app.command()(watch)
 
 
@@ -55,9 +53,14 @@ def _options(
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0, 1 if a bar does not hold, 2 for what the caller can put right, said in one line."""
+    """Run the command line and exit."""
+    run_app(app, arguments)
+
+
+def run_app(commands: typer.Typer, arguments: list[str] | None = None) -> NoReturn:
+    """Run commands and exit: 0, 1 if a command says so, 2 with one line for what the caller can put right."""
     try:
-        code = app(args=arguments, standalone_mode=False)
+        code = commands(args=arguments, standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except PenstockError as error:

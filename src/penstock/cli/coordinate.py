@@ -27,26 +27,26 @@ def coordinate(  # noqa: PLR0917 - options of a command
     parent: int | None = typer.Option(None, "--parent", hidden=True),
 ) -> None:
     """Coordinate the nodes of a network: collect what they measure, plan, and say which plan is in force."""
-    from penstock.coordination import COORDINATOR, Coordinator, DirectoryPost  # noqa: PLC0415 - commands load what they need
+    from penstock.cluster.node import RunDirectory, write_status  # noqa: PLC0415
+    from penstock.coordination import COORDINATOR, Coordinator, DirectoryMailbox  # noqa: PLC0415 - commands load what they need
     from penstock.duration import parse_duration  # noqa: PLC0415
     from penstock.network import load_network  # noqa: PLC0415
     from penstock.planning import Exponential  # noqa: PLC0415
-    from penstock.spark.node import Workplace, write_status  # noqa: PLC0415
 
     network = load_network(path)
     if method not in METHODS:
         raise PenstockError(f"--method must be one of {', '.join(METHODS)}, got {method!r}")
-    workplace = Workplace(directory)
-    mark = workplace.claim(network)
-    place = workplace.coordinator
-    lock = workplace.lock(place, f"a coordinator runs already in {workplace.root}: a network has one")
+    run_directory = RunDirectory(directory)
+    mark = run_directory.claim(network)
+    place = run_directory.coordinator
+    lock = run_directory.lock(place, f"a coordinator runs already in {run_directory.root}: a network has one")
     options: dict[str, Any] = {} if method == "exact" else {"epsilon": epsilon}
     if method == "solver-w":
         limits = [stream.max_rate for stream in network.inputs.values()]
         options["workload"] = Exponential([limit / 4.0 for limit in limits], limits)
     nodes = tuple(dict.fromkeys(operator.node for operator in network.operators.values()))
-    post = DirectoryPost(workplace.messages, COORDINATOR, nodes, mark)
-    coordinator = Coordinator(network, post, method, state=place / "state.json", **options)
+    mailbox = DirectoryMailbox(run_directory.messages, COORDINATOR, nodes, mark)
+    coordinator = Coordinator(network, mailbox, method, state=place / "state.json", **options)
     stopping: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda got, _: stopping.append(got))

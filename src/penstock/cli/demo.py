@@ -27,7 +27,7 @@ def demo(  # noqa: PLR0917 - typer makes options of them
     open_report: bool = typer.Option(False, "--open/--no-open", help="Open the report in a browser at the end."),
 ) -> None:
     """Run one Spark job twice on the same burst, as Spark does it and with Penstock: a table, plots, an HTML report."""
-    from penstock.experiments.demo.summary import Settings  # noqa: PLC0415 - commands load what they need
+    from penstock.demo.summary import Settings  # noqa: PLC0415 - commands load what they need
 
     settings = Settings(seconds=seconds, target_s=parse_duration(delay_target, "--delay-target"), overload=overload, seed=seed)
     try:
@@ -35,9 +35,9 @@ def demo(  # noqa: PLR0917 - typer makes options of them
     except OSError as error:
         raise PenstockError(f"--out {out} can't be made: {error.strerror}") from error
     try:
-        from penstock.experiments.demo.page import page  # noqa: PLC0415
-        from penstock.experiments.demo.plots import need_matplotlib, picture  # noqa: PLC0415
-        from penstock.experiments.demo.run import ARMS, run_demo  # noqa: PLC0415
+        from penstock.demo.page import page  # noqa: PLC0415
+        from penstock.demo.plots import need_matplotlib, picture  # noqa: PLC0415
+        from penstock.demo.run import ARMS, run_demo  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise PenstockError(f"the demo needs {error.name}: pip install 'penstock[spark,plots]'") from error
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from penstock.cli.sparkline import sparkline
 
 if TYPE_CHECKING:
-    from penstock.experiments.demo.summary import ArmRun, Settings
+    from penstock.demo.summary import ArmRun, Settings
 
 __all__ = ["LiveDemo"]
 
@@ -33,7 +33,7 @@ class LiveDemo:
         self._console = console
         self._settings = settings
         self._runs: dict[str, tuple[ArmRun | None, float]] = dict.fromkeys(labels, (None, 0.0))
-        self._facts = "one row costs about 0.4 ms of a core; the capacity is being measured"
+        self._measurements = "one row costs about 0.4 ms of a core; the capacity is being measured"
         self._bar = Progress(TextColumn("{task.description}"), BarColumn(30), TimeElapsedColumn(), console=console)
         self._task = self._bar.add_task("starting", total=_MEASURING_S + len(labels) * settings.seconds)
         self._live = Live(self._view(), console=console, refresh_per_second=2, transient=True)
@@ -55,12 +55,12 @@ class LiveDemo:
     def measured(self, capacity_rows_per_s: float, overhead_s: float) -> None:
         """Show what the machine can do."""
         rate = self._settings.overload * capacity_rows_per_s
-        self._facts = (
+        self._measurements = (
             f"capacity {capacity_rows_per_s:,.0f} rows/s, an empty batch {overhead_s * 1e3:,.0f} ms; "
             f"input {rate:,.0f} rows/s on average, in bursts; target {self._settings.target_s:g} s"
         )
         if not self._console.is_terminal:
-            self._console.print(f"demo: {self._facts}")
+            self._console.print(f"demo: {self._measurements}")
         self._show()
 
     def arm(self, run: ArmRun, passed_s: float) -> None:
@@ -75,7 +75,7 @@ class LiveDemo:
 
     def _view(self) -> RenderableType:
         panels = [self._panel(label, run, passed_s) for label, (run, passed_s) in self._runs.items()]
-        return Group(Text(self._facts, style="dim"), Columns(panels), self._bar)
+        return Group(Text(self._measurements, style="dim"), Columns(panels), self._bar)
 
     def _panel(self, label: str, run: ArmRun | None, passed_s: float) -> Panel:
         target_s = self._settings.target_s

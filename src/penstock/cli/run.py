@@ -19,8 +19,8 @@ from rich.text import Text
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
+    from penstock.cluster.fleet import LocalFleet
     from penstock.network import Network
-    from penstock.spark.fleet import Fleet
 
 __all__ = ["run"]
 
@@ -52,21 +52,21 @@ def run(  # noqa: PLR0917 - options of a command
     run_s = None if seconds is None else parse_duration(seconds, "--for")
     shares = _shares(network, keep)
     if node is not None:
-        from penstock.spark.node import NodeRuntime, Workplace, stop_on_signals  # noqa: PLC0415
+        from penstock.cluster.node import NodeRuntime, RunDirectory, stop_on_signals  # noqa: PLC0415
 
         if node not in network.nodes:
             raise PenstockError(f"there is no node {node!r}; there are {', '.join(network.nodes)}")
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # PySpark's, with whole stack traces
         chosen = manager_named(manager, network, node, epsilon=epsilon, keep=shares)
-        runtime = NodeRuntime(network, node, Workplace(directory), chosen, pace_s=pace_s, reset=reset, parent=parent)
+        runtime = NodeRuntime(network, node, RunDirectory(directory), chosen, pace_s=pace_s, reset=reset, parent=parent)
         stop_on_signals(runtime)
         runtime.run(run_s, on_ready=lambda: typer.echo(f"node {node} runs", err=True))
         return
-    from penstock.spark.fleet import Fleet  # noqa: PLC0415
+    from penstock.cluster.fleet import LocalFleet  # noqa: PLC0415
 
     for name in network.nodes:
         manager_named(manager, network, name, epsilon=epsilon, keep=shares)  # what is wrong with it is said here, once
-    fleet = Fleet(path, network, directory, manager=manager, pace=pace, epsilon=epsilon, keep=shares)
+    fleet = LocalFleet(path, network, directory, manager=manager, pace=pace, epsilon=epsilon, keep=shares)
     fleet.start(reset=reset)
     raise typer.Exit(_watch(fleet, run_s))
 
@@ -89,7 +89,7 @@ def _shares(network: Network, text: str | None) -> dict[str, float] | None:
     return found
 
 
-def _watch(fleet: Fleet, seconds: float | None) -> int:
+def _watch(fleet: LocalFleet, seconds: float | None) -> int:
     """Show what goes on until told to stop, or until all have ended; 1 if one failed."""
     stopping: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -109,7 +109,7 @@ def _watch(fleet: Fleet, seconds: float | None) -> int:
     return 1 if fleet.failed else 0
 
 
-def _view(fleet: Fleet) -> Table:
+def _view(fleet: LocalFleet) -> Table:
     table = Table("node", "state", "batches", "offered", "kept", "a batch every", "decided by")
     for name, process in fleet.processes.items():
         state = "running" if process.poll() is None else "failed" if name in fleet.failed else "stopped"
@@ -122,7 +122,7 @@ def _shown(status: dict[str, Any] | None, name: str) -> tuple[str, str, str, str
         return "", "", "", "", "starting"
     if name == "coordinator":
         return "", "", "", "", f"{status['method']}: plan {status['plan']}, {status['plans_made']} made"
-    counts = [status["gates"].get(entry, (0, 0)) for entry in status["facts"]["rates"]]
+    counts = [status["gates"].get(entry, (0, 0)) for entry in status["measurements"]["rates"]]
     offered, kept = sum(count[0] for count in counts), sum(count[1] for count in counts)
     share = f"{kept:,} ({kept / offered:.0%})" if offered else "0"
     every = f"{max(status['cycles_s'].values()):.1f} s" if status["cycles_s"] else ""

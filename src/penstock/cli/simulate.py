@@ -79,7 +79,7 @@ def simulate(  # noqa: PLR0917 - typer makes options of them
     arrivals = _arrivals(trace, generator, rate, duration, speed=speed, seed=seed)
     costs = _costs(cost, cost_after, float(arrivals[-1]))
 
-    from penstock.simulation.micro_batch import simulate_micro_batches  # noqa: PLC0415 - commands load what they need
+    from penstock.simulation.micro_batch_engine import simulate_micro_batches  # noqa: PLC0415 - commands load what they need
     from penstock.simulation.queue import simulate_queue  # noqa: PLC0415
 
     if chosen is Engine.queue:
@@ -155,7 +155,7 @@ def _show(found: Outcome, controller: str, engine: Engine, arrivals: NDArray[np.
 
 
 def _draw(found: Outcome, path: Path, controller: str) -> None:
-    from penstock.experiments.plotting import lines  # noqa: PLC0415 - needs matplotlib
+    from penstock.simulation.plotting import lines  # noqa: PLC0415 - needs matplotlib
 
     series = found.series
     times = series["t_s"].tolist()

@@ -22,7 +22,7 @@ def stats(
     as_json: bool = typer.Option(False, "--json", help="Print everything as JSON and nothing else."),
 ) -> None:
     """Show what a network has measured: costs and selectivities with their errors, rates, gates, outputs, messages."""
-    from penstock.spark.node import read_status  # noqa: PLC0415 - commands load what they need
+    from penstock.cluster.node import read_status  # noqa: PLC0415 - commands load what they need
 
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(directory.glob("nodes/*/status.json")):
@@ -47,13 +47,13 @@ def stats(
 
 
 def _show(console: Console, node: str, status: dict[str, Any]) -> None:
-    facts = status["facts"]
+    measurements = status["measurements"]
     age = max(0.0, time.time() - status["at_s"])
     console.print(
-        Text(f"node {node}: capacity {facts['capacity']:.2f} for operators, {status['why'] or 'all let in'}, {age:.0f} s ago")
+        Text(f"node {node}: capacity {measurements['capacity']:.2f} free, {status['why'] or 'all let in'}, {age:.0f} s ago")
     )
     operators = Table("operator", "cost, ms a tuple", "declared", "selectivity", "declared")
-    for name, (cost, cost_error, ratio, ratio_error) in facts["operators"].items():
+    for name, (cost, cost_error, ratio, ratio_error) in measurements["operators"].items():
         declared_cost, declared_ratio = status["declared"][name]
         operators.add_row(
             Text(name),
@@ -76,7 +76,7 @@ def _show(console: Console, node: str, status: dict[str, Any]) -> None:
     console.print(groups)
     gates = Table("gate", "wants in, a second", "may, a second", "offered", "kept", "shed")
     for name, (offered, kept) in sorted(status["gates"].items()):
-        rate, limit = facts["rates"].get(name), status["limits"].get(name)
+        rate, limit = measurements["rates"].get(name), status["limits"].get(name)
         gates.add_row(
             Text(name),
             "" if rate is None else f"{rate:.4g}",

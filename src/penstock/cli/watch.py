@@ -18,7 +18,7 @@ from penstock.cli.sparkline import sparkline
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.spark.journal import BatchRecord, JournalState
+    from penstock.journal.journal import BatchRecord, JournalState
 
 __all__ = ["watch"]
 
@@ -31,7 +31,7 @@ def watch(
     as_json: bool = typer.Option(False, "--json", help="Print the last batch as JSON and exit."),
 ) -> None:
     """Show what a running job offers, keeps and sheds, batch by batch, until Ctrl-C."""
-    from penstock.spark.journal import read_journal  # noqa: PLC0415 - commands load what they need
+    from penstock.journal.journal import read_journal  # noqa: PLC0415 - commands load what they need
 
     journal = find_journal(directory)
     state = read_journal(journal)

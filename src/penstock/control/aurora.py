@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from penstock.control.base import Controller, Decision, Observation
-from penstock.control.load import LoadModel, given_headroom
+from penstock.control.load_model import LoadModel, given_headroom
 
 __all__ = ["Aurora"]
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from penstock.control.base import Controller, Decision, Observation
 from penstock.control.design import PUBLISHED, ControlLaw
-from penstock.control.load import LoadModel, given_headroom
+from penstock.control.load_model import LoadModel, given_headroom
 
 __all__ = ["Ctrl"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from penstock.control.base import Controller, Decision, Observation
-from penstock.control.cost import BatchFilter
 from penstock.errors import PenstockError
+from penstock.estimate.batch_cost import BatchFilter
 
 __all__ = ["MicroBatch"]
 

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from penstock.coordination.coordinator import Coordinator
-from penstock.coordination.facts import Facts, OperatorFacts
+from penstock.coordination.dfit import DFit
 from penstock.coordination.follower import COORDINATOR, Follower
 from penstock.coordination.local import Local
-from penstock.coordination.manager import Fixed, Limits, Manager, Open
+from penstock.coordination.mailbox import DirectoryMailbox, Mailbox, Message
+from penstock.coordination.manager import Fixed, Limits, Manager, NoShedding
 from penstock.coordination.managers import CENTRAL, MANAGERS, manager_named
-from penstock.coordination.peer import Peer
-from penstock.coordination.post import DirectoryPost, Message, Post
+from penstock.coordination.measurements import Measurements, OperatorMeasurements
 
 __all__ = [
     "CENTRAL",
     "COORDINATOR",
     "Coordinator",
-    "DirectoryPost",
-    "Facts",
+    "DFit",
+    "DirectoryMailbox",
     "Fixed",
     "Follower",
     "Limits",
     "Local",
     "MANAGERS",
+    "Mailbox",
     "Manager",
+    "Measurements",
     "Message",
-    "Open",
-    "OperatorFacts",
-    "Peer",
-    "Post",
+    "NoShedding",
+    "OperatorMeasurements",
     "manager_named",
 ]

@@ -9,15 +9,15 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from penstock.coordination.facts import Facts, OperatorFacts, entries_of, with_facts
+from penstock.coordination.mailbox import Mailbox, Message
 from penstock.coordination.manager import Limits, Manager
-from penstock.coordination.post import Message, Post
+from penstock.coordination.measurements import Measurements, OperatorMeasurements, entries_of, with_measurements
 from penstock.errors import PenstockError
-from penstock.estimate.statistics import CostModel, Ratio
+from penstock.estimate.statistics import CostModel, SelectivityEstimator
 from penstock.network.coefficients import Coefficients, part_of
 from penstock.network.model import Network, Operator
 
-__all__ = ["Agent", "Demand"]
+__all__ = ["Agent", "TokenBucket"]
 
 _LEAST_CAPACITY = 0.3
 _LATE, _TIMELY = 1.2, 1.05  # lengths of a batch, in paces
@@ -29,7 +29,7 @@ _EXPLORE = 0.01
 _SWING = 0.1
 
 
-class Demand:
+class TokenBucket:
     """How many tuples a second want in at an entry, and how many of a batch may.
 
     An input from outside is a steady stream: a batch of it holds what came since the batch before. An arc from another node
@@ -89,11 +89,11 @@ class Demand:
         return keep
 
 
-def _ratio(operator: Operator) -> Ratio:
+def _ratio(operator: Operator) -> SelectivityEstimator:
     """What an aggregate or a join gives comes in jerks, nothing for a while and then much: it takes long to know."""
     if operator.kind in ("aggregate", "join"):
-        return Ratio(operator.selectivity, weight=5_000.0, decay=0.98, surprise=math.inf)
-    return Ratio(operator.selectivity)
+        return SelectivityEstimator(operator.selectivity, weight=5_000.0, decay=0.98, surprise=math.inf)
+    return SelectivityEstimator(operator.selectivity)
 
 
 class Agent:
@@ -110,20 +110,20 @@ class Agent:
         network: Network,
         node: str,
         manager: Manager,
-        post: Post | None,
+        mailbox: Mailbox | None,
         pace_s: float,
         *,
         queries: Mapping[str, Sequence[str]],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.network, self.node, self.manager, self.pace_s = network, node, manager, pace_s
-        self._post, self._clock = post, clock
+        self._mailbox, self._clock = mailbox, clock
         self._lock = threading.RLock()
         operators = network.operators
         self._models = {query: CostModel({name: operators[name].cost for name in names}) for query, names in queries.items()}
         self._ratios = {name: _ratio(operators[name]) for names in queries.values() for name in names}
         self._demands = {
-            entry: Demand(pace_s, steady=entry.partition("->")[0] in network.inputs) for entry in entries_of(network, node)
+            entry: TokenBucket(pace_s, steady=entry.partition("->")[0] in network.inputs) for entry in entries_of(network, node)
         }
         self._loads = Coefficients(part_of(network, node)).load
         self._cycles: dict[str, float] = {}
@@ -167,9 +167,9 @@ class Agent:
                 keep[entry] = max(allowed, self._explored(entry, count)) * self._limits.keep.get(entry, 1.0)
             if self.manager.guards:
                 self._guard(rows, keep)
-            facts = self.facts()
-            self._loads = Coefficients(part_of(with_facts(self.network, {self.node: facts}), self.node)).load
-            self.manager.learn(facts)
+            measurements = self.measurements()
+            self._loads = Coefficients(part_of(with_measurements(self.network, {self.node: measurements}), self.node)).load
+            self.manager.learn(measurements)
             self._speak(now)
             return keep
 
@@ -234,7 +234,7 @@ class Agent:
                 else:  # of all pairs: a tuple meets the window of the other side, here taken as the mean of both
                     self._ratios[name].update(rows * sum(operator.windows) / 2.0, out[name])
 
-    def facts(self) -> Facts:
+    def measurements(self) -> Measurements:
         """What is known of the node now."""
         node = self.network.nodes[self.node]
         overhead = sum(
@@ -245,10 +245,10 @@ class Agent:
         for model in self._models.values():
             for name in model.operators:
                 cost, ratio = model.cost(name), self._ratios[name].estimate
-                operators[name] = OperatorFacts(cost.value, cost.error, ratio.value, ratio.error)
+                operators[name] = OperatorMeasurements(cost.value, cost.error, ratio.value, ratio.error)
         capacity = max(_LEAST_CAPACITY * node.capacity, self._headroom * node.capacity - overhead)
         rates = {entry: demand.rate for entry, demand in self._demands.items()}
-        return Facts(self.node, capacity, operators, rates)
+        return Measurements(self.node, capacity, operators, rates)
 
     # -- what it says --------------------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class Agent:
         now = self._clock() if now_s is None else now_s
         with self._lock:
             self._rest(now)
-            if self._post is None:
+            if self._mailbox is None:
                 return
             for message in self._received():
                 self._heard[message.sender] = now
@@ -270,7 +270,7 @@ class Agent:
 
     def _received(self) -> list[Message]:
         try:
-            return self._post.receive() if self._post is not None else []
+            return self._mailbox.receive() if self._mailbox is not None else []
         except (OSError, PenstockError) as error:  # a full disk passes; the messages are still there
             self._note(f"messages could not be read: {error}")
             return []
@@ -284,18 +284,18 @@ class Agent:
         for demand in self._demands.values():
             demand.idle(now)
         if [demand.rate for demand in self._demands.values()] != before:
-            facts = self.facts()
-            self.manager.decide(facts.rates)  # for what it tells others: there is no batch to decide on
-            self.manager.learn(facts)
+            measurements = self.measurements()
+            self.manager.decide(measurements.rates)  # for what it tells others: there is no batch to decide on
+            self.manager.learn(measurements)
 
     def _speak(self, now: float) -> None:
-        if self._post is None:
+        if self._mailbox is None:
             return
         try:
             said = self.manager.say()
             said += [(peer, "alive", {}) for peer in self.manager.peers if now - self._said_s.get(peer, now) > _ALIVE_S]
             for to, kind, body in said:
-                if not self._post.send(to, kind, body):
+                if not self._mailbox.send(to, kind, body):
                     self.manager.unheard(to, kind)
                 self._said_s[to] = now
             for peer in self.manager.peers:
@@ -318,23 +318,23 @@ class Agent:
         """Return what a person may want to see, as plain JSON values."""
         with self._lock:
             now = self._clock()
-            facts = self.facts()
+            measurements = self.measurements()
             return {
                 "node": self.node,
                 "manager": {"name": self.manager.name, **self.manager.status()},
                 "why": self._limits.why,
                 "limits": dict(self._limits.flows),
-                "facts": facts.to_body(),
+                "measurements": measurements.to_body(),
                 "declared": {
                     name: [self.network.operators[name].cost, self.network.operators[name].selectivity]
-                    for name in facts.operators
+                    for name in measurements.operators
                 },
                 "groups": {query: self._group(query) for query in self._models},
                 "cycles_s": dict(self._cycles),
                 "headroom": self._headroom,
                 "guarded": self.guarded,
                 "silent_s": self.silent(now),
-                "ignored": dict(self._post.ignored) if self._post is not None else {},
+                "ignored": dict(self._mailbox.ignored) if self._mailbox is not None else {},
                 "wrong": self.wrong,
                 "notes": list(self.notes),
                 "at_s": now,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.coordination.facts import Facts, arc_flows, entries_of, unbounded, with_facts
-from penstock.coordination.post import Message, Post
+from penstock.coordination.mailbox import Mailbox, Message
+from penstock.coordination.measurements import Measurements, arc_flows, entries_of, unbounded, with_measurements
 from penstock.errors import PenstockError
 from penstock.network.model import Network, arc_name
 from penstock.planning import PLANNERS, Plan, Planner, planner_named
@@ -42,7 +42,7 @@ class Coordinator:
     def __init__(
         self,
         network: Network,
-        post: Post,
+        mailbox: Mailbox,
         method: str = "exact",
         *,
         state: Path | None = None,
@@ -53,12 +53,12 @@ class Coordinator:
             raise PenstockError(f"there is no planner {method!r}; there are {', '.join(PLANNERS)}")
         self.network = network
         self.method = method
-        self._post, self._clock, self._state, self._options = post, clock, state, options
+        self._mailbox, self._clock, self._state, self._options = mailbox, clock, state, options
         self._tolerance = _TOLERANCE.get(method, 0.05)
         self._nodes = tuple(node for node in network.nodes if any(o.node == node for o in network.operators.values()))
         self._entries = {node: entries_of(network, node) for node in self._nodes}
-        self.facts: dict[str, Facts] = {}
-        self._planned_with: dict[str, Facts] = {}
+        self.measurements: dict[str, Measurements] = {}
+        self._planned_with: dict[str, Measurements] = {}
         self._planner: Planner = self._made({})
         self._numbers: dict[str, int] = {}
         self._last_number = 0
@@ -73,16 +73,16 @@ class Coordinator:
         """Messages that made no sense, by sender."""
         self._take_up()
 
-    def _made(self, facts: Mapping[str, Facts]) -> Planner:
+    def _made(self, measurements: Mapping[str, Measurements]) -> Planner:
         """A planner for the network as measured."""
-        network = with_facts(self.network, facts)
+        network = with_measurements(self.network, measurements)
         return planner_named(self.method, network if self.method in _BOUNDED else unbounded(network), **self._options)
 
     def step(self) -> bool:
         """Take in what has come and act on it; whether something was announced."""
         fresh = False
         try:
-            for message in self._post.receive():
+            for message in self._mailbox.receive():
                 try:
                     fresh = self._hear(message) or fresh
                 except (PenstockError, KeyError, TypeError, ValueError) as error:
@@ -97,11 +97,11 @@ class Coordinator:
         return announced
 
     def _hear(self, message: Message) -> bool:
-        if message.kind == "facts":
-            facts = Facts.from_body(message.body)
-            if facts.node != message.sender:
-                raise PenstockError(f"facts of node {facts.node!r}, which is another")
-            self.facts[facts.node] = facts
+        if message.kind == "measurements":
+            measurements = Measurements.from_body(message.body)
+            if measurements.node != message.sender:
+                raise PenstockError(f"measurements of node {measurements.node!r}, which is another")
+            self.measurements[measurements.node] = measurements
             return True
         if message.kind == "hello":  # a node that has just started knows no plan
             self._uploaded[message.sender].clear()
@@ -121,8 +121,8 @@ class Coordinator:
         if rates is None:
             return False
         if self._outdated():
-            self._planned_with = dict(self.facts)
-            self._planner = self._made(self.facts)
+            self._planned_with = dict(self.measurements)
+            self._planner = self._made(self.measurements)
         plan = self._planner.plan(rates)
         self.plans_made += 1
         number = self._number(plan)
@@ -138,10 +138,10 @@ class Coordinator:
         found: dict[str, float] = {}
         for name in self.network.inputs:
             seen = [
-                facts.rates[entry]
-                for facts in self.facts.values()
+                measurements.rates[entry]
+                for measurements in self.measurements.values()
                 for entry in (name, *self._copies(name))
-                if entry in facts.rates
+                if entry in measurements.rates
             ]
             if not seen:
                 return None
@@ -152,11 +152,11 @@ class Coordinator:
         return [arc_name(name, consumer) for consumer in self.network.consumers[name]]
 
     def _outdated(self) -> bool:
-        for node, facts in self.facts.items():
+        for node, measurements in self.measurements.items():
             before = self._planned_with.get(node)
-            if before is None or _differ(before.capacity, facts.capacity, self._tolerance):
+            if before is None or _differ(before.capacity, measurements.capacity, self._tolerance):
                 return True
-            for name, now in facts.operators.items():
+            for name, now in measurements.operators.items():
                 then = before.operators.get(name)
                 if then is None or _differ(then.cost, now.cost, self._tolerance):
                     return True
@@ -197,9 +197,9 @@ class Coordinator:
         number = self.number or 0
         for node in nodes:
             if number and number not in self._uploaded[node] and number in self._bodies:
-                self._post.send(node, "plan", {"number": number, **self._bodies[number][node]})
+                self._mailbox.send(node, "plan", {"number": number, **self._bodies[number][node]})
                 self._uploaded[node].add(number)
-            self._post.send(node, "announce", {"number": number, "scaling": dict(scaling)})
+            self._mailbox.send(node, "announce", {"number": number, "scaling": dict(scaling)})
         self._said_s = self._clock()
 
     def _save(self) -> None:
@@ -209,7 +209,7 @@ class Coordinator:
             "number": self.number,
             "next": self._last_number,
             "body": self._bodies.get(self.number or 0),
-            "facts": [facts.to_body() for facts in self.facts.values()],
+            "measurements": [measurements.to_body() for measurements in self.measurements.values()],
         }
         temporary = self._state.with_suffix(".tmp")
         try:
@@ -224,12 +224,12 @@ class Coordinator:
             return
         try:
             content = json.loads(self._state.read_text())
-            facts = [Facts.from_body(body) for body in content["facts"]]
+            measurements = [Measurements.from_body(body) for body in content["measurements"]]
             number, body, last = content["number"], content["body"], int(content["next"])
         except (OSError, ValueError, KeyError, TypeError, PenstockError) as error:
             log.warning("the coordinator's state in %s is of no use and is ignored: %s", self._state, error)
             return
-        self.facts = {own.node: own for own in facts if own.node in self._nodes}
+        self.measurements = {own.node: own for own in measurements if own.node in self._nodes}
         self.number = number
         if body is not None:
             self._bodies[number] = body
@@ -243,8 +243,8 @@ class Coordinator:
             "method": self.method,
             "plan": self.number,
             "plans_made": self.plans_made,
-            "heard": sorted(self.facts),
-            "ignored": dict(self._post.ignored),
+            "heard": sorted(self.measurements),
+            "ignored": dict(self._mailbox.ignored),
             "wrong": sum(self.wrong.values()),
             "score": plan.score if plan is not None else None,
             "keep": dict(plan.keep) if plan is not None else {},

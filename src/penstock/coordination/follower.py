@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from penstock.coordination.facts import Facts, entries_of
 from penstock.coordination.local import Local
+from penstock.coordination.mailbox import Message
 from penstock.coordination.manager import Limits, Manager
-from penstock.coordination.post import Message
+from penstock.coordination.measurements import Measurements, entries_of
 from penstock.errors import PenstockError
 from penstock.network.model import Network
 
@@ -34,7 +34,7 @@ class Follower(Manager):
         self._own = frozenset(name for name in entries_of(network, node) if name.partition("->")[0] in network.inputs)
         self._book: dict[int, Limits] = {}
         self._number: int | None = None
-        self._facts: Facts | None = None
+        self._measurements: Measurements | None = None
         self._wanted: int | None = None
         self._greeted = False
 
@@ -43,10 +43,10 @@ class Follower(Manager):
         """The coordinator."""
         return (COORDINATOR,)
 
-    def learn(self, facts: Facts) -> None:
+    def learn(self, measurements: Measurements) -> None:
         """Report it, and keep it for the time without a plan."""
-        self._facts = facts
-        self._local.learn(facts)
+        self._measurements = measurements
+        self._local.learn(measurements)
 
     def decide(self, demand: Mapping[str, float]) -> Limits:
         """Return what the plan in force lets in."""
@@ -80,14 +80,14 @@ class Follower(Manager):
         self._wanted = self._number if missing else None
 
     def say(self) -> list[tuple[str, str, Mapping[str, Any]]]:
-        """Report the facts; ask for a plan that was announced but never came."""
+        """Report the measurements; ask for a plan that was announced but never came."""
         found: list[tuple[str, str, Mapping[str, Any]]] = []
         if not self._greeted:
             found.append((COORDINATOR, "hello", {"node": self.node}))
             self._greeted = True
-        if self._facts is not None:
-            found.append((COORDINATOR, "facts", self._facts.to_body()))
-            self._facts = None
+        if self._measurements is not None:
+            found.append((COORDINATOR, "measurements", self._measurements.to_body()))
+            self._measurements = None
         if self._wanted is not None:
             found.append((COORDINATOR, "want", {"number": self._wanted}))
             self._wanted = None

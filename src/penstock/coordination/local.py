@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from penstock.coordination.facts import Facts, unbounded, with_facts
 from penstock.coordination.manager import Limits, Manager
+from penstock.coordination.measurements import Measurements, unbounded, with_measurements
 from penstock.network.coefficients import part_of
 from penstock.network.model import Network
 from penstock.planning.exact import Exact
@@ -35,9 +35,9 @@ class Local(Manager):
         part = unbounded(part_of(network, self.node))
         return Exact(part) if part.has_floors else Greedy(part)
 
-    def learn(self, facts: Facts) -> None:
+    def learn(self, measurements: Measurements) -> None:
         """Plan with what was measured from now on."""
-        self._planner = self._made(with_facts(self.network, {self.node: facts}))
+        self._planner = self._made(with_measurements(self.network, {self.node: measurements}))
 
     def decide(self, demand: Mapping[str, float]) -> Limits:
         """Return what the node can do."""

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from penstock.coordination.facts import Facts
-from penstock.coordination.post import Message
+from penstock.coordination.mailbox import Message
+from penstock.coordination.measurements import Measurements
 from penstock.network.model import Network
 
-__all__ = ["Fixed", "Limits", "Manager", "Open"]
+__all__ = ["Fixed", "Limits", "Manager", "NoShedding"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Manager(ABC):
     def decide(self, demand: Mapping[str, float]) -> Limits:
         """Return the limits for these rates, by entry, in tuples a second."""
 
-    def learn(self, facts: Facts) -> None:  # noqa: B027 - most need it, the simplest don't
+    def learn(self, measurements: Measurements) -> None:  # noqa: B027 - most need it, the simplest don't
         """Take in what was measured on the node."""
 
     def hear(self, message: Message) -> None:  # noqa: B027 - some hear nothing
@@ -67,7 +67,7 @@ class Manager(ABC):
         return {}
 
 
-class Open(Manager):
+class NoShedding(Manager):
     """Lets everything in."""
 
     name: ClassVar[str] = "none"

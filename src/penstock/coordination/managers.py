@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.coordination.dfit import DFit
 from penstock.coordination.follower import Follower
 from penstock.coordination.local import Local
-from penstock.coordination.manager import Fixed, Manager, Open
-from penstock.coordination.peer import Peer
+from penstock.coordination.manager import Fixed, Manager, NoShedding
 from penstock.errors import PenstockError
 from penstock.network.model import Network
 
@@ -15,7 +15,7 @@ __all__ = ["CENTRAL", "MANAGERS", "manager_named"]
 
 CENTRAL = ("exact", "solver", "solver-w", "fit")
 """Managed by a coordinator that plans with the method of that name."""
-MANAGERS = (Open.name, Local.name, *CENTRAL, Peer.name)
+MANAGERS = (NoShedding.name, Local.name, *CENTRAL, DFit.name)
 
 
 def manager_named(
@@ -33,10 +33,10 @@ def manager_named(
         return Fixed(network, node, keep)
     if name in CENTRAL:
         return Follower(network, node)
-    if name == Open.name:
-        return Open(network, node)
+    if name == NoShedding.name:
+        return NoShedding(network, node)
     if name == Local.name:
         return Local(network, node)
-    if name == Peer.name:
-        return Peer(network, node, epsilon)
+    if name == DFit.name:
+        return DFit(network, node, epsilon)
     raise PenstockError(f"there is no manager {name!r}; there are {', '.join(MANAGERS)}")

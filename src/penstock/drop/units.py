@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.drop.hashing import uniform
 from penstock.drop.tables import SLOTS, KeepTable
-from penstock.duration import is_nothing, parse_duration
+from penstock.duration import is_zero_duration, parse_duration
 from penstock.errors import PenstockError
 
 __all__ = ["BEHIND", "Key", "Window", "WindowRing", "key", "window"]
@@ -119,7 +119,7 @@ def _offset(value: str | float | timedelta) -> int:
         text = text.total_seconds()
     if isinstance(text, str):
         negative, size = text.startswith("-"), text.removeprefix("-")
-        return 0 if is_nothing(size) else (-1 if negative else 1) * _micros(size, "the offset of a window")
+        return 0 if is_zero_duration(size) else (-1 if negative else 1) * _micros(size, "the offset of a window")
     return (-1 if text < 0 else 1) * _micros(abs(text), "the offset of a window") if text else 0
 
 

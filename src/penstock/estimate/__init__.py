@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.estimate.statistics import CostModel, Estimate, Ratio
+from penstock.estimate.statistics import CostModel, Estimate, SelectivityEstimator
 
-__all__ = ["CostModel", "Estimate", "Ratio"]
+__all__ = ["CostModel", "Estimate", "SelectivityEstimator"]

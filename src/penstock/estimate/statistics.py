@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CostModel", "Estimate", "Ratio"]
+__all__ = ["CostModel", "Estimate", "SelectivityEstimator"]
 
 _LEAST = 1e-12
 
@@ -125,10 +125,10 @@ class CostModel:
         self.batches = int(state["batches"])
 
 
-class Ratio:
+class SelectivityEstimator:
     """Rows out for each row in, older batches counting less; a batch far outside of what is expected starts it anew.
 
-    >>> ratio = Ratio(1.0)
+    >>> ratio = SelectivityEstimator(1.0)
     >>> for _ in range(5):
     ...     ratio.update(1000, 400)
     >>> round(ratio.estimate.value, 2)

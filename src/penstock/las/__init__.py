@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.las.constraint import ABS, AVG, Constraint, Sliding
 from penstock.las.cost_aware import CostAware, DecayingOperator
 from penstock.las.countmin import CostSketch, CountMin, UniversalHash
-from penstock.las.operator import Matrices, Operator, Sync
+from penstock.las.operator_sketches import Matrices, Operator, Sync
 from penstock.las.shedder import BaseLine, FullKnowledge, Las, StrawMan, TupleShedder
 
 __all__ = [

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from penstock.errors import PenstockError
 from penstock.las.constraint import Constraint
 from penstock.las.countmin import CostSketch
-from penstock.las.operator import Matrices, Operator, Sync
+from penstock.las.operator_sketches import Matrices, Operator, Sync
 from penstock.las.shedder import ClockShedder
 
 __all__ = ["CostAware", "DecayingOperator"]

@@ -9,7 +9,7 @@ from typing import Literal
 from penstock.errors import PenstockError
 from penstock.las.constraint import Constraint
 from penstock.las.countmin import CostSketch
-from penstock.las.operator import Matrices, Sync
+from penstock.las.operator_sketches import Matrices, Sync
 
 __all__ = ["BaseLine", "ClockShedder", "FullKnowledge", "Las", "StrawMan", "TupleShedder"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.network.builder import NetworkBuilder
 from penstock.network.coefficients import Coefficients, Location
-from penstock.network.load import load_network, parse_network
 from penstock.network.model import Input, Network, Node, Operator, Output
+from penstock.network.yaml_file import load_network, parse_network
 
 __all__ = [
     "Coefficients",

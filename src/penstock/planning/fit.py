@@ -8,12 +8,12 @@ import numpy as np
 
 from penstock.errors import PenstockError
 from penstock.network.model import Network
+from penstock.planning.bounds import RateBounds
 from penstock.planning.dominance import DominanceIndex
 from penstock.planning.fit_node import FitNode, geometric_spread
 from penstock.planning.flows import Flows, Vector
 from penstock.planning.plan import Planner, check_epsilon
 from penstock.planning.spread import Spread
-from penstock.planning.survey import Survey
 from penstock.planning.table import Table
 
 __all__ = ["Fit"]
@@ -52,7 +52,7 @@ class Fit(Planner):
         self.epsilon = check_epsilon(epsilon)
         if max_entries is not None and max_entries < 1:
             raise PenstockError(f"max_entries must be positive, got {max_entries}")
-        self.survey = Survey(network)
+        self.survey = RateBounds(network)
         geometric = geometric_spread(self.survey, epsilon)
         self.tables: dict[str, Table] = {}
         """The table of every node."""

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from penstock.errors import PenstockError
 from penstock.network.coefficients import Coefficients
 from penstock.network.model import Operator, arc_name
+from penstock.planning.bounds import RateBounds, Share
 from penstock.planning.dominance import undominated
 from penstock.planning.flows import Flows, Vector
 from penstock.planning.greedy import DropOrder
 from penstock.planning.plan import check_epsilon
 from penstock.planning.spread import Geometric, Spread
-from penstock.planning.survey import Share, Survey
 from penstock.planning.table import Table
 
 __all__ = ["FitNode", "geometric_spread"]
@@ -29,7 +29,7 @@ _CUT_SHARE = 0.2
 _WAYS_OUT = "take a greater epsilon, max_entries, or the method exact"
 
 
-def geometric_spread(survey: Survey, epsilon: float) -> Geometric:
+def geometric_spread(survey: RateBounds, epsilon: float) -> Geometric:
     """Divide epsilon between the samples' spread, once for each rounding, and what is cut off near 0."""
     cut = _CUT_SHARE * check_epsilon(epsilon)
     step = 1.0 - (1.0 - epsilon + cut) ** (1.0 / survey.roundings)
@@ -52,7 +52,7 @@ class FitNode:
 
     def __init__(
         self,
-        survey: Survey,
+        survey: RateBounds,
         node: str,
         spread: Spread,
         *,
@@ -335,7 +335,7 @@ def _check_size(rows: int, node: str) -> None:
         raise PenstockError(f"node {node!r}: {rows:,} combinations of rates are too many: {_WAYS_OUT}")
 
 
-def _alone(survey: Survey, name: str) -> float | None:
+def _alone(survey: RateBounds, name: str) -> float | None:
     """The greatest rate at a leaf's input that all nodes can take alone, if it is one input's own way, without split or merge."""
     network, gain = survey.network, 1.0
     here = name.partition("->")[0] if name not in network.inputs else name

@@ -11,12 +11,12 @@ from penstock.errors import PenstockError
 from penstock.network.coefficients import Coefficients, Location
 from penstock.network.model import Network, arc_name
 
-__all__ = ["Flows", "Sparse", "Vector"]
+__all__ = ["Flows", "SparseMatrix", "Vector"]
 
 Vector = NDArray[np.float64]
 
 
-class Sparse:
+class SparseMatrix:
     """A matrix of few entries that multiplies vectors. Written here because NumPy has none, and SciPy for it alone is much."""
 
     def __init__(self, rows: Sequence[Mapping[int, float]]) -> None:
@@ -77,7 +77,7 @@ class Flows:
         for column, name in enumerate(self.inputs):
             for node, load in derived.node_loads[name].items():
                 node_rows[index[node]][column] = load
-        self.full_loads = Sparse(node_rows)
+        self.full_loads = SparseMatrix(node_rows)
         """Loads by input rate when nothing is dropped."""
 
     def _compile(self) -> None:
@@ -116,16 +116,16 @@ class Flows:
             out[name] = result
         for name, output in network.outputs.items():
             arcs[name] = passing(output.source, name)
-        self.loads = Sparse(loads)
+        self.loads = SparseMatrix(loads)
         """Loads by node, CPU seconds a second."""
-        self.sources = Sparse(sources)
+        self.sources = SparseMatrix(sources)
         """What arrives at each location; nothing for the entry of an input, whose source is the rate."""
-        self.through = Sparse(list(arcs.values()))
+        self.through = SparseMatrix(list(arcs.values()))
         """Throughput by output."""
-        self.links = Sparse(limits)
+        self.links = SparseMatrix(limits)
         """Rates on the arcs that have a bandwidth."""
 
-    def _by_depth(self) -> list[tuple[NDArray[np.int64], Sparse]]:
+    def _by_depth(self) -> list[tuple[NDArray[np.int64], SparseMatrix]]:
         """Group the locations behind others by how many lie upstream, so that each group follows from those before."""
         depth = np.zeros(len(self.locations), dtype=np.int64)
         rows: list[dict[int, float]] = [{} for _ in self.locations]
@@ -136,7 +136,7 @@ class Flows:
             if rows[number]:
                 depth[number] = 1 + max(depth[column] for column in rows[number])
         return [
-            (members, Sparse([rows[number] for number in members.tolist()]))
+            (members, SparseMatrix([rows[number] for number in members.tolist()]))
             for level in range(1, int(depth.max(initial=0)) + 1)
             for members in (np.flatnonzero(depth == level),)
         ]

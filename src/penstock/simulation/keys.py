@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.errors import PenstockError
-from penstock.simulation.checks import real, whole
+from penstock.simulation.validation import real, whole
 
 __all__ = ["costs_of_keys", "splitmix64", "uniform_keys", "zipf_keys"]
 

@@ -38,7 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
-from penstock.simulation.checks import positive, real, whole
+from penstock.simulation.validation import positive, real, whole
 
 __all__ = [
     "GENERATORS",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.control.base import GateCount
 from penstock.drop.tables import slot_of, slot_start_s
 from penstock.errors import PenstockError
-from penstock.spark.journal import BatchRecord, DecisionRecord, Journal
+from penstock.journal.journal import BatchRecord, DecisionRecord, Journal
 from penstock.spark.loop import ControlLoop
 from penstock.spark.monitor import PlanCounter, Progress, counts_from_store
 

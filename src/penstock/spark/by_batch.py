@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.control.base import GateCount, Observation
 from penstock.errors import PenstockError
+from penstock.journal.journal import BatchRecord, DecisionRecord, Journal
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.journal import BatchRecord, DecisionRecord, Journal
 from penstock.spark.loop import ControlLoop
 from penstock.spark.monitor import PlanCounter, Progress
 from penstock.spark.offsets import rows_between

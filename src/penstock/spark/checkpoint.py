@@ -9,8 +9,8 @@ from pathlib import Path
 from pyarrow import fs
 
 from penstock.errors import PenstockError
+from penstock.filesystem import resolve
 from penstock.spark.offsets import rows_between
-from penstock.spark.places import resolve
 
 __all__ = ["Checkpoint"]
 

@@ -13,12 +13,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import MapType, StructType, TimestampType, VariantType
 
-from penstock.drop.classes import Classes, share_out
 from penstock.drop.hashing import gate_seed
+from penstock.drop.priorities import Classes, share_out
 from penstock.drop.tables import BOUND_POWER, SLOT_SHIFT, SLOTS, UNBOUNDED, KeepTable, SlotRing
 from penstock.drop.units import Key, Window
 from penstock.errors import PenstockError
-from penstock.spark.cell import SCALE, RowMeter, TableCell, seeded_hash, tagged
+from penstock.spark.catalyst import SCALE, RowMeter, TableCell, seeded_hash, tagged
 from penstock.spark.units import Unit, WindowGate, check_unit, hashable, hashed_types
 
 if TYPE_CHECKING:

@@ -22,14 +22,14 @@ from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 from penstock.las.buckets import BucketCosts
 from penstock.las.knapsack import How
-from penstock.spark.cell import seeded_hash
+from penstock.spark.catalyst import seeded_hash
 from penstock.spark.gate import Buckets
 from penstock.spark.shedder import Shedder
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.spark.report import Report
+    from penstock.journal.report import Report
 
 __all__ = ["LoadAware", "load_aware"]
 

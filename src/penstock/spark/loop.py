@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.control.base import Controller, Decision, GateCount, Observation
 from penstock.errors import JournalError, PenstockError
-from penstock.spark.checks import with_late_watermark
+from penstock.journal.journal import BatchRecord, DecisionRecord, Journal
 from penstock.spark.gate import Gate, MeterReading
-from penstock.spark.journal import BatchRecord, DecisionRecord, Journal
 from penstock.spark.monitor import Progress
+from penstock.spark.plan_checks import with_late_watermark
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

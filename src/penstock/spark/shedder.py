@@ -18,17 +18,17 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control import Controller, GateCount, controller_named
 from penstock.drop.units import Key, Window
-from penstock.duration import is_nothing, parse_duration
+from penstock.duration import is_zero_duration, parse_duration
 from penstock.errors import PenstockError
+from penstock.journal.report import QueryLedger, Report
 from penstock.spark.by_arrival import ArrivalLoop
 from penstock.spark.by_batch import BatchFunction, BatchLoop
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.checks import check_keys, check_windows, refuse_windows
 from penstock.spark.gate import Buckets, Gate
 from penstock.spark.listener import ReportListener
 from penstock.spark.loop import ControlLoop
+from penstock.spark.plan_checks import check_keys, check_windows, refuse_windows
 from penstock.spark.recount import recount
-from penstock.spark.report import QueryLedger, Report
 from penstock.spark.writers import batch_writer
 
 if TYPE_CHECKING:
@@ -404,7 +404,7 @@ def _trigger(trigger: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The arguments of Spark's trigger; it wants its intervals spelt out."""
     if not isinstance(trigger, str):
         return None if trigger is None else dict(trigger)
-    if is_nothing(trigger):
+    if is_zero_duration(trigger):
         return {"processingTime": "0 seconds"}
     return {"processingTime": f"{max(1, round(1e3 * parse_duration(trigger, 'trigger')))} milliseconds"}
 

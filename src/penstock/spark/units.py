@@ -12,7 +12,7 @@ from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, Struct
 from penstock.drop.tables import SLOTS
 from penstock.drop.units import Key, Window, WindowRing
 from penstock.errors import PenstockError
-from penstock.spark.cell import SCALE, TableCell, TimeMeter, seeded_hash
+from penstock.spark.catalyst import SCALE, TableCell, TimeMeter, seeded_hash
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

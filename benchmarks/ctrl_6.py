@@ -1,0 +1,102 @@
+"""Paper 001, figure 6: open loop against feedback, Pareto arrivals, with a constant and with a sinusoidal cost.
+
+A single server with a headroom of 0.97; arrivals with a rate that is drawn anew every second from a Pareto distribution, 1.25
+times the capacity on average; control period 0.5 s, target 2 s, 400 s. OL-CTRL is the algorithm of the paper's figure 1
+(``Aurora`` with the right cost and headroom), FB-CTRL the law of its equation 3 (``Ctrl``) with the mean cost. ``cost learnt``
+is the paper's future work: the same law, with the cost estimated while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.results import Claim, Result, Row
+from benchmarks.simulated import averaged, mean_between, over_seeds
+from penstock.control import Aurora, Controller, Ctrl
+from penstock.simulation.outcome import Outcome
+from penstock.simulation.plotting import lines
+from penstock.simulation.profile import Profile
+from penstock.simulation.queue import simulate_queue
+from penstock.simulation.traffic import pareto
+
+__all__ = ["draw", "figure"]
+
+_TARGET_S, _PERIOD_S, _LENGTH_S = 2.0, 0.5, 400.0
+_COST_S, _HEADROOM = 0.005, 0.97
+_LOAD, _SHAPE = 1.25, 2.5
+
+
+def figure(name: str, cost: float | Profile, *, quick: bool, say: Callable[[str], None]) -> Result:
+    """Run the arms of one half of the figure."""
+    seeds = 2 if quick else 5
+    arms: dict[str, Callable[[], Controller]] = {
+        "OL-CTRL": lambda: Aurora(_TARGET_S, cost_s=_COST_S, headroom=_HEADROOM),
+        "FB-CTRL": lambda: Ctrl(_TARGET_S, cost_s=_COST_S, headroom=_HEADROOM),
+        "FB-CTRL, cost learnt": lambda: Ctrl(_TARGET_S, headroom=_HEADROOM),
+    }
+    runs: dict[str, list[Outcome]] = {}
+    rows: list[Row] = []
+    for arm, make in arms.items():
+        say(f"{arm}, {seeds} seeds")
+        runs[arm] = over_seeds(lambda seed, make=make: _run(make(), cost, seed), seeds)  # type: ignore[misc]
+        above = np.mean([_share_above(run, 1.1 * _TARGET_S) for run in runs[arm]])
+        rows.append(averaged(arm, runs[arm], **{"periods over 1.1 D %": float(100 * above)}))
+    drawn = {arm: (run[0].series["t_s"].tolist(), run[0].series["delay_s"].tolist()) for arm, run in runs.items()}
+    return Result(name, rows, claims=_claims(name, runs, rows), lines=drawn)
+
+
+def _run(controller: Controller, cost: float | Profile, seed: int) -> Outcome:
+    arrivals = pareto(_LOAD * _HEADROOM / _COST_S, _LENGTH_S, _SHAPE, 1.0, seed)
+    return simulate_queue(arrivals, controller, cost_s=cost, period_s=_PERIOD_S, headroom=_HEADROOM, stop_s=_LENGTH_S, seed=seed)
+
+
+def _share_above(run: Outcome, limit_s: float) -> float:
+    delays = run.series["delay_s"]
+    return float(np.mean(delays[np.isfinite(delays)] > limit_s))
+
+
+def _claims(name: str, runs: dict[str, list[Outcome]], rows: list[Row]) -> list[Claim]:
+    by_arm = {str(row["arm"]): row for row in rows}
+    open_loop, feedback = by_arm["OL-CTRL"], by_arm["FB-CTRL"]
+    ratio = (1 - float(feedback["loss %"] or 0) / 100) / (1 - float(open_loop["loss %"] or 0) / 100)
+    late = np.mean([mean_between(run, 200, _LENGTH_S) for run in runs["OL-CTRL"]])
+    late_feedback = np.mean([mean_between(run, 200, _LENGTH_S) for run in runs["FB-CTRL"]])
+    found = [
+        Claim(
+            "mean delay violation, OL-CTRL over FB-CTRL",
+            "much larger",
+            f"{float(open_loop['mean violation s'] or 0) / float(feedback['mean violation s'] or 1):.1f} times",
+            bool(float(open_loop["mean violation s"] or 0) > 3 * float(feedback["mean violation s"] or 0)),
+        ),
+        Claim("data kept, FB-CTRL over OL-CTRL", "0.985 (loss about the same)", f"{ratio:.3f}", None),
+    ]
+    if name == "ctrl-6a":
+        found.append(
+            Claim(
+                "after 200 s OL-CTRL is unstable, FB-CTRL is not",
+                "unbounded; near 2 s",
+                f"mean delay {late:.1f} s; {late_feedback:.1f} s",
+                bool(late > 2 * _TARGET_S > late_feedback),
+            )
+        )
+    else:
+        learnt = by_arm["FB-CTRL, cost learnt"]
+        found.append(
+            Claim(
+                "a cost learnt on the way violates less than the mean cost (future work)",
+                "expected",
+                f"{float(learnt['mean violation s'] or 0):.3f} s against {float(feedback['mean violation s'] or 0):.3f} s",
+                bool(float(learnt["mean violation s"] or 0) < float(feedback["mean violation s"] or 0)),
+            )
+        )
+    return found
+
+
+def draw(result: Result, path: Path, title: str) -> None:
+    """Draw the delays of one seed."""
+    lines(
+        {"mean delay in the period, s": result.lines}, path, title=title, target=_TARGET_S, log=("mean delay in the period, s",)
+    )

@@ -1,0 +1,61 @@
+"""Paper 000, figure 11(a): Solver-W's planning over lambda, for the five networks of figure 9.
+
+Lambda is read as the mean rate in tuples a second: the paper says that with a greater one fewer rates are feasible. Threshold
+1.44%.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from benchmarks.fit_networks import FIGURE9, MAX_RATE, figure9
+from benchmarks.results import Claim, Result, Row
+from benchmarks.timing import timed
+from penstock.planning import Exponential, SolverW
+from penstock.simulation.plotting import lines
+
+__all__ = ["plot", "run"]
+
+_LAMBDAS = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
+_EXPECTED = 0.0144
+
+
+def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+    """Plan every network at every lambda."""
+    rows: list[Row] = []
+    programs: dict[str, list[int]] = {}
+    seconds: dict[str, tuple[list[float], list[float]]] = {}
+    means = _LAMBDAS[::2] if quick else _LAMBDAS
+    for number, costs in enumerate(FIGURE9):
+        name = f"({costs[0]:g}, {costs[1]:g})"
+        say(name)
+        for mean in means:
+            workload = Exponential([mean, mean], [MAX_RATE, MAX_RATE])
+            solver, taken_s = timed(partial(SolverW, figure9(number), _EXPECTED, workload=workload))
+            rows.append(
+                {
+                    "network": name,
+                    "lambda": mean,
+                    "planning s": taken_s,
+                    "programs": solver.programs,
+                    "error %": 100 * solver.error,
+                }
+            )
+            programs.setdefault(name, []).append(solver.programs)
+            xs, ys = seconds.setdefault(name, ([], []))
+            xs.append(mean)
+            ys.append(taken_s)
+    rising = all(found == sorted(found) for found in programs.values())
+    last = [found[-1] for found in programs.values()]
+    claims = [
+        Claim("planning takes more as lambda grows", "yes", "programs never fall" if rising else str(programs), rising),
+        Claim("and more the greater the imbalance", "yes", f"{last} programs at lambda {means[-1]:g}", last == sorted(last)),
+    ]
+    return Result("fit-11a", rows, claims=claims, lines=seconds)
+
+
+def plot(result: Result, path: Path) -> None:
+    """Draw time over lambda."""
+    lines({"planning time, s": result.lines}, path, title="Figure 11(a): Solver-W over lambda", x="lambda: mean rate, tuples/s")

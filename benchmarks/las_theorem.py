@@ -1,0 +1,58 @@
+"""Paper 004, theorem 4.2: the expected W/F of a cell, with all keys equally frequent, and its numeric example.
+
+n = 4,096 keys, k = 55 columns, 64 costs from 1 to 64, each of 64 keys; compared with the mean over many hash functions of
+real sketches. The paper's interval is [32.08, 32.92].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from benchmarks.results import Claim, Result, Row
+from penstock.las.countmin import UniversalHash
+
+__all__ = ["expected_ratio", "run"]
+
+
+def expected_ratio(cost: float, costs: np.ndarray, columns: int) -> float:
+    """The formula of theorem 4.2.
+
+    >>> round(expected_ratio(1.0, np.repeat(np.arange(1.0, 65.0), 64), 55), 2)
+    32.08
+    """
+    n, total = costs.size, float(costs.sum())
+    spread = columns * (total - n * cost) / (n * (n - 1)) * (1.0 - (1.0 - 1.0 / columns) ** n)
+    return (total - cost) / (n - 1) - spread
+
+
+def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+    """Compare formula and sketches for the cheapest, a middle and the dearest cost."""
+    costs = np.repeat(np.arange(1.0, 65.0), 64)
+    keys = np.arange(costs.size)
+    tries = 200 if quick else 2000
+    sums = dict.fromkeys((1.0, 32.0, 64.0), 0.0)
+    say(f"{tries} hash functions")
+    for seed in range(tries):
+        column = UniversalHash.of(1, 55, seed).buckets(keys)[0]
+        means = np.bincount(column, costs, 55) / np.maximum(np.bincount(column, minlength=55), 1)
+        for cost in sums:
+            sums[cost] += float(means[column[costs == cost]].mean())
+    rows: list[Row] = [
+        {"cost": cost, "theorem": expected_ratio(cost, costs, 55), "sketches": total / tries} for cost, total in sums.items()
+    ]
+    low, high = expected_ratio(1.0, costs, 55), expected_ratio(64.0, costs, 55)
+    worst = max(abs(float(row["theorem"] or 0) - float(row["sketches"] or 0)) for row in rows)
+    chance = (11 / 16) ** 10
+    claims = [
+        Claim(
+            "interval of the expected W/F",
+            "[32.08, 32.92]",
+            f"[{low:.2f}, {high:.2f}]",
+            round(low, 2) == 32.08 and round(high, 2) == 32.92,
+        ),
+        Claim("real sketches agree with the formula", "-", f"within {worst:.3f}", worst < 0.1),
+        Claim("least of ten rows at or above 48, at most", "0.024", f"{chance:.4f}", chance <= 0.024),
+    ]
+    return Result("las-theorem", rows, claims=claims)

@@ -1,0 +1,135 @@
+"""What Penstock costs a micro-batch that sheds nothing.
+
+A streaming job with gate, journal and monitor and a controller that keeps everything, against the same job without: batches of
+200,000 rows (``rate-micro-batch``), a count by key and 10-second window. Both forms: ``foreach_batch`` against plain
+``foreachBatch``, and ``start`` against a plain ``writeStream``, all into the ``noop`` sink. The four arms run in turn in one
+session, several times over. The time of an arm in a round is the median, over all batches but the first ones, of what Spark
+reports for a batch (``triggerExecution``). What else the machine does can only add to a time, by as much as is measured here, so
+the least round of each arm counts; the rows show the median round too. The bar of a form holds if the ratio is at most 1.05 or
+the difference at most 15 ms.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.results import Bar, Result, Row
+from penstock.spark.fresh_session import fresh_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.spark.shedder import Shedder
+
+__all__ = ["run"]
+
+_ROWS = 200_000
+_BATCHES, _WARM_UP = 25, 6
+_ROUNDS, _QUICK_ROUNDS = 10, 4
+_MOST_RATIO, _MOST_MS = 1.05, 15.0
+
+
+def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+    """Run the four arms in turn."""
+    rounds = _QUICK_ROUNDS if quick else _ROUNDS
+    medians_ms: dict[str, list[float]] = {}
+    with fresh_session("overhead", 2) as (spark, scratch):
+        job = _Job(spark, scratch)
+        arms = {
+            "foreachBatch": job.plain_by_batch,
+            "foreachBatch, Penstock": job.by_batch,
+            "writeStream": job.plain_native,
+            "writeStream, Penstock": job.native,
+        }
+        for arm in arms.values():  # the first run of each compiles its code
+            arm()
+        for number in range(rounds):
+            say(f"round {number + 1} of {rounds}")
+            order = list(arms.items())
+            for name, arm in order if number % 2 else reversed(order):  # so that no arm has the warmer machine every time
+                medians_ms.setdefault(name, []).append(statistics.median(arm()[_WARM_UP:]))
+    batches = rounds * (_BATCHES - _WARM_UP)
+    rows: list[Row] = [
+        {"arm": name, "median ms": statistics.median(found), "least round ms": min(found), "batches": batches}
+        for name, found in ((name, medians_ms[name]) for name in arms)
+    ]
+    return Result("overhead", rows, [_bar(form, medians_ms) for form in ("foreachBatch", "writeStream")])
+
+
+def _bar(form: str, medians_ms: dict[str, list[float]]) -> Bar:
+    """The ratio, or the difference where that is the one that holds."""
+    plain, ours = min(medians_ms[form]), min(medians_ms[f"{form}, Penstock"])
+    ratio = Bar.at_most(f"{form}: batch time with Penstock / without", ours / plain, _MOST_RATIO)
+    difference = Bar.at_most(f"{form}: batch time with Penstock - without, ms", ours - plain, _MOST_MS)
+    return difference if difference.holds and not ratio.holds else ratio
+
+
+class _Job:
+    """The job in its four forms; each runs for a number of batches and returns the milliseconds of each."""
+
+    def __init__(self, spark: SparkSession, scratch: Path) -> None:
+        self._spark = spark
+        self._scratch = scratch
+        self._runs = count()
+
+    def plain_by_batch(self) -> list[float]:
+        counted = _counted(self._rows())
+        return _times(
+            counted.writeStream.foreachBatch(_to_noop).outputMode("update").option("checkpointLocation", self._place()).start()
+        )
+
+    def by_batch(self) -> list[float]:
+        shedder = self._shedder()
+        counted = _counted(shedder.gate(self._rows(), arrival="timestamp", identity="value"))
+        return _times(shedder.foreach_batch(counted, _to_noop, checkpoint=self._place(), output_mode="update"), shedder)
+
+    def plain_native(self) -> list[float]:
+        counted = _counted(self._rows())
+        return _times(counted.writeStream.format("noop").outputMode("update").option("checkpointLocation", self._place()).start())
+
+    def native(self) -> list[float]:
+        shedder = self._shedder()
+        counted = _counted(shedder.gate(self._rows(), arrival="timestamp", identity="value"))
+        writer = counted.writeStream.format("noop").outputMode("update").option("checkpointLocation", self._place())
+        return _times(shedder.start(writer), shedder)
+
+    def _rows(self) -> DataFrame:
+        options = {"rowsPerBatch": _ROWS, "numPartitions": 2, "startTimestamp": int(time.time() * 1e3)}
+        return self._spark.readStream.format("rate-micro-batch").options(**options).load()
+
+    def _shedder(self) -> Shedder:
+        from penstock.spark.shedder import Shedder  # noqa: PLC0415 - needs Spark
+
+        return Shedder("1 min", controller="keep-all")
+
+    def _place(self) -> str:
+        return str(self._scratch / f"checkpoint{next(self._runs)}")
+
+
+def _counted(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's own convention
+
+    return rows.groupBy(F.window("timestamp", "10 seconds"), (F.col("value") % 100).alias("key")).count()
+
+
+def _to_noop(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001 - foreachBatch's signature
+    batch.write.format("noop").mode("overwrite").save()
+
+
+def _times(query: StreamingQuery, shedder: Shedder | None = None) -> list[float]:
+    """Wait for the batches, stop the query and return their milliseconds."""
+    try:
+        # Not query.recentProgress: it turns every report so far into Python objects, thousands of calls a look.
+        while (last := query._jsq.lastProgress()) is None or last.batchId() < _BATCHES - 1:
+            if (failure := query.exception()) is not None:
+                raise failure
+            time.sleep(0.1)
+        return [float(report.durationMs["triggerExecution"]) for report in query.recentProgress[:_BATCHES]]
+    finally:
+        query.stop() if shedder is None else shedder.stop()

@@ -1,0 +1,79 @@
+"""Paper 002, figure 5: how often SEaMLeSS should adjust the headroom.
+
+The run of figure 3, in which a background job takes half of the CPU at 100 s, with an adjustment every P = 1 to 60 control
+periods. Counted are violation, loss, and how much the delay still swings between 250 and 400 s; means of five runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.results import Claim, Result, Row
+from benchmarks.seamless_3 import TARGET_S, flat_coefficients, flat_run
+from benchmarks.simulated import averaged, mean_between, over_seeds
+from penstock.control import Seamless
+from penstock.simulation.outcome import Outcome
+from penstock.simulation.plotting import lines
+
+__all__ = ["plot", "run"]
+
+_PERIODS = (1, 10, 20, 30, 40, 60)
+_DRAWN = (1, 30, 60)
+
+
+def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+    """Run all P."""
+    seeds = 2 if quick else 5
+    rows: list[Row] = []
+    runs: dict[int, list[Outcome]] = {}
+    for periods in _PERIODS:
+        say(f"P = {periods}")
+        runs[periods] = over_seeds(lambda seed, periods=periods: _run(periods, seed), seeds)  # type: ignore[misc]
+        wobble = float(np.mean([_wobble(found) for found in runs[periods]]))
+        rows.append(averaged(f"P = {periods}", runs[periods], **{"deviation of delay 250-400 s": wobble}))
+    violation = {periods: float(row["mean violation s"] or 0) for periods, row in zip(_PERIODS, rows, strict=True)}
+    loss = {periods: float(row["loss %"] or 0) for periods, row in zip(_PERIODS, rows, strict=True)}
+    wobbles = {periods: float(row["deviation of delay 250-400 s"] or 0) for periods, row in zip(_PERIODS, rows, strict=True)}
+    claims = [
+        Claim(
+            "P = 1 oscillates",
+            "fluctuates more than the others",
+            f"deviation {wobbles[1]:.2f} s against {wobbles[30]:.2f} s at P = 30",
+            wobbles[1] > 3 * wobbles[30],
+        ),
+        Claim(
+            "P in 20 to 40 is best in delay violation and data loss",
+            "best",
+            ", ".join(f"{p}: {violation[p]:.2f} s, {loss[p]:.1f} %" for p in _PERIODS),
+            min(violation[p] for p in (20, 30, 40)) <= min(violation[1], violation[60])
+            and min(loss[p] for p in (20, 30, 40)) <= min(loss[1], loss[60]) + 0.5,
+        ),
+    ]
+    drawn = {
+        f"P = {p}|{what}": (runs[p][0].series["t_s"].tolist(), runs[p][0].series[what].tolist())
+        for p in _DRAWN
+        for what in ("delay_s", "headroom")
+    }
+    return Result("seamless-5", rows, claims=claims, lines=drawn)
+
+
+def _run(periods: int, seed: int) -> Outcome:
+    return flat_run(Seamless(TARGET_S, cost_s=1 / 207, coefficients=flat_coefficients(), adjust_every=periods), seed)
+
+
+def _wobble(found: Outcome) -> float:
+    times, delays = found.series["t_s"], found.series["delay_s"]
+    chosen = delays[(times >= 250) & (times < 400) & np.isfinite(delays)]
+    return float(np.std(chosen)) if chosen.size else mean_between(found, 250, 400)
+
+
+def plot(result: Result, path: Path) -> None:
+    """Draw delay and headroom of three of them."""
+    panels = {
+        label: {name.split("|")[0]: line for name, line in result.lines.items() if name.endswith(what)}
+        for label, what in (("response time, s", "delay_s"), ("headroom", "headroom"))
+    }
+    lines(panels, path, title="How often to adjust the headroom", target=TARGET_S)

@@ -1,0 +1,86 @@
+"""One arm of the demo: the job on the trace for a while, and what each of its batches did."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from penstock.control import Controller
+from penstock.demo.job import Form, Job, Running
+from penstock.demo.summary import ArmRun, Batch
+from penstock.errors import JournalError
+from penstock.journal.journal import BatchRecord, read_journal
+
+__all__ = ["Tell", "run_arm"]
+
+Tell = Callable[[ArmRun, float], None]
+"""Called now and then with what an arm did so far and the seconds that have passed."""
+
+_LEAD_S = 2.0
+"""The query starts this long before the first row, so that its start is not a backlog."""
+_POLL_S = 0.5
+
+
+def run_arm(
+    job: Job,
+    label: str,
+    *,
+    source: Mapping[str, Any],
+    controller: str | Controller,
+    seconds: float,
+    tell: Tell,
+    form: Form = "by batch",
+    double_at_s: float = math.inf,
+    after: Callable[[int], None] | None = None,
+) -> ArmRun:
+    """Run the job on the trace and stop it when the time is up, whatever it is doing then.
+
+    From ``double_at_s`` on rows take twice the work; ``after`` is called after each batch.
+    """
+    begin_s = time.time() + _LEAD_S
+    traced = {**source, "start": f"{begin_s:.6f}"}
+    running = job.start(traced, controller, form=form, double_from_s=begin_s + double_at_s, after=after)
+    try:
+        while (passed_s := time.time() - begin_s) < seconds:
+            if (failure := running.query.exception()) is not None:
+                raise failure
+            tell(_so_far(running, label, begin_s, seconds), max(0.0, passed_s))
+            time.sleep(_POLL_S)
+        run = _so_far(running, label, begin_s, seconds)
+    finally:
+        running.stop()
+    tell(run, seconds)
+    return run
+
+
+def _so_far(running: Running, label: str, begin_s: float, seconds: float) -> ArmRun:
+    try:
+        state = read_journal(running.journal)
+    except JournalError:  # not there before the first batch
+        return ArmRun(label, seconds, (), 1.0)
+    last = running.query.lastProgress  # not recentProgress: that is thousands of calls, in the middle of the run
+    reports = {last.batchId: last} if last is not None and "addBatch" in last.durationMs else {}
+    batches = []
+    for batch_id, record in sorted(state.batches.items()):
+        batch = _batch(record, reports.get(batch_id), begin_s)
+        if batch is not None and 0.0 < batch.end_s <= seconds:
+            batches.append(batch)
+    keep = state.decisions[-1].keep if state.decisions else 1.0
+    return ArmRun(label, seconds, tuple(batches), keep, tuple(state.errors))
+
+
+def _batch(record: BatchRecord, report: Any, begin_s: float) -> Batch | None:
+    """Put a batch on the trace's clock. The journal knows when a batch ended once the next one starts; Spark knows it before."""
+    start_s, end_s = record.start_s, record.end_s
+    if end_s is None and report is not None:
+        start_s = datetime.fromisoformat(report.timestamp).timestamp()
+        end_s = start_s + report.durationMs["triggerExecution"] / 1e3
+    if start_s is None or end_s is None:
+        return None
+    offered, kept = (sum(counts) for counts in zip(*record.gates.values(), strict=True))
+    delay_s = end_s - record.mean_arrival_s if record.mean_arrival_s is not None else 0.0
+    keep = record.keep if record.keep is not None else 1.0
+    return Batch(start_s - begin_s, end_s - begin_s, offered, kept, keep, delay_s)
