@@ -258,6 +258,54 @@ def test_numbers_say_which_plan(tmp_path: Path) -> None:
     assert engine.coordinator.number == 0
 
 
+class RecordingBody(dict[str, object]):
+    """The body of a message that remembers which of its fields were read."""
+
+    def __init__(self, body: Mapping[str, object], read: set[str]) -> None:
+        super().__init__(body)
+        self._read = read
+
+    def __getitem__(self, key: str) -> object:
+        self._read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: object = None) -> object:
+        self._read.add(key)
+        return super().get(key, default)
+
+
+def test_every_field_of_a_message_is_read_by_its_receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[str, set[str]] = {}
+    read: dict[str, set[str]] = {}
+    receive = DirectoryMailbox.receive
+
+    def receive_recording(mailbox: DirectoryMailbox) -> list[Message]:
+        messages = []
+        for message in receive(mailbox):
+            sent.setdefault(message.kind, set()).update(message.body)
+            body = RecordingBody(message.body, read.setdefault(message.kind, set()))
+            messages.append(replace(message, body=body))
+        return messages
+
+    monkeypatch.setattr(DirectoryMailbox, "receive", receive_recording)
+    engine = Engine(tmp_path, Follower, "exact")
+    engine.settle()
+    assert set(sent) >= {"hello", "measurements", "plan", "announce"}
+    assert sent == {kind: read[kind] & fields for kind, fields in sent.items()}
+
+
+def test_a_plan_needs_no_scaling_when_rates_change() -> None:
+    """Plans name flows, so the share of a batch follows from its size: twice the rows, half the share."""
+    follower = Follower(figure1(), "A")
+    plan = {"number": 1, "flows": {"i1": 50.0, "i2": 100.0}, "keep": {}}
+    for number, (kind, body) in enumerate((("plan", plan), ("announce", {"number": 1}))):
+        follower.hear(Message(COORDINATOR, "A", 1, number, kind, body, 0.0))
+    agent = Agent(figure1(), "A", follower, None, PACE, queries={"a1": ["a1"], "a2": ["a2"]}, clock=lambda: 0.0)
+    kept = [rows * agent.arriving("a1", {"i1": rows}, PACE * turn)["i1"] for turn, rows in enumerate([200] * 8 + [400] * 8)]
+    assert sum(kept[2:8]) / 6 == pytest.approx(50.0 * PACE, rel=0.02)
+    assert sum(kept[10:]) / 6 == pytest.approx(50.0 * PACE, rel=0.02)
+
+
 def test_an_input_that_goes_quiet_is_not_planned_for(tmp_path: Path) -> None:
     for name in ("exact", "d-fit"):
         engine = Engine(tmp_path / name, *MANAGERS[name])

@@ -90,7 +90,7 @@ class Coordinator:
                     log.warning("from %s: %s", message.sender, error)
             announced = self._plan() if fresh else False
             if not announced and self._clock() - self._said_s > _SAY_AGAIN_S and self.number is not None:
-                self._announce(self._nodes, {})
+                self._announce(self._nodes)
         except OSError as error:  # a full disk passes
             log.warning("messages could not be exchanged: %s", error.strerror)
             return False
@@ -106,11 +106,11 @@ class Coordinator:
         if message.kind == "hello":  # a node that has just started knows no plan
             self._uploaded[message.sender].clear()
             if self.number is not None:
-                self._announce((message.sender,), {})
+                self._announce((message.sender,))
             return False
         if message.kind == "want":
             self._uploaded[message.sender].discard(int(message.body.get("number", 0)))
-            self._announce((message.sender,), {})
+            self._announce((message.sender,))
             return False
         if message.kind != "alive":
             raise PenstockError(f"a message of kind {message.kind!r}, which a coordinator doesn't know")
@@ -129,7 +129,7 @@ class Coordinator:
         if number == self.number:
             return False
         self.number = number
-        self._announce(self._nodes, {name: plan.keep[name] for name in self.network.inputs})
+        self._announce(self._nodes)
         self._save()
         return True
 
@@ -193,13 +193,18 @@ class Coordinator:
             self._bodies.pop(gone, None)
         return number
 
-    def _announce(self, nodes: tuple[str, ...], scaling: Mapping[str, float]) -> None:
+    def _announce(self, nodes: tuple[str, ...]) -> None:
+        """Send the number of the plan in force, after the plan itself where a node lacks it.
+
+        The paper also sends the scaling from the rates of the moment to those of the plan. Our plans name flows, so each node
+        finds that by itself, for the rows it really has.
+        """
         number = self.number or 0
         for node in nodes:
             if number and number not in self._uploaded[node] and number in self._bodies:
                 self._mailbox.send(node, "plan", {"number": number, **self._bodies[number][node]})
                 self._uploaded[node].add(number)
-            self._mailbox.send(node, "announce", {"number": number, "scaling": dict(scaling)})
+            self._mailbox.send(node, "announce", {"number": number})
         self._said_s = self._clock()
 
     def _save(self) -> None:

@@ -83,7 +83,7 @@ class Follower(Manager):
         """Report the measurements; ask for a plan that was announced but never came."""
         found: list[tuple[str, str, Mapping[str, Any]]] = []
         if not self._greeted:
-            found.append((COORDINATOR, "hello", {"node": self.node}))
+            found.append((COORDINATOR, "hello", {}))
             self._greeted = True
         if self._measurements is not None:
             found.append((COORDINATOR, "measurements", self._measurements.to_body()))
