@@ -121,9 +121,9 @@ def _shown(status: dict[str, Any] | None, name: str) -> tuple[str, str, str, str
     if status is None:
         return "", "", "", "", "starting"
     if name == "coordinator":
-        return "", "", "", "", f"{status['method']}: plan {status['plan']}, {status['plans_made']} made"
+        return "", "", "", "", f"{status['method']}: plan {status['plan']}, {status['plans_computed']} made"
     counts = [status["gates"].get(entry, (0, 0)) for entry in status["measurements"]["rates"]]
     offered, kept = sum(count[0] for count in counts), sum(count[1] for count in counts)
     share = f"{kept:,} ({kept / offered:.0%})" if offered else "0"
     every = f"{max(status['cycles_s'].values()):.1f} s" if status["cycles_s"] else ""
-    return str(sum(status["batches"].values())), f"{offered:,}", share, every, status["why"] or "all let in"
+    return str(sum(status["batches"].values())), f"{offered:,}", share, every, status["reason"] or "all let in"

@@ -39,7 +39,7 @@ def stats(
     for node, status in found.items():
         _show(console, node, status)
     if coordinator is not None:
-        made = f"{coordinator['plans_made']} plans made, number {coordinator['plan']} in force"
+        made = f"{coordinator['plans_computed']} plans made, number {coordinator['plan']} in force"
         console.print(
             Text(f"coordinator: {coordinator['method']}, {made}, heard of {', '.join(coordinator['heard']) or 'nobody'}")
         )
@@ -50,7 +50,7 @@ def _show(console: Console, node: str, status: dict[str, Any]) -> None:
     measurements = status["measurements"]
     age = max(0.0, time.time() - status["at_s"])
     console.print(
-        Text(f"node {node}: capacity {measurements['capacity']:.2f} free, {status['why'] or 'all let in'}, {age:.0f} s ago")
+        Text(f"node {node}: capacity {measurements['capacity']:.2f} free, {status['reason'] or 'all let in'}, {age:.0f} s ago")
     )
     operators = Table("operator", "cost, ms a tuple", "declared", "selectivity", "declared")
     for name, (cost, cost_error, ratio, ratio_error) in measurements["operators"].items():
@@ -98,8 +98,8 @@ def _show(console: Console, node: str, status: dict[str, Any]) -> None:
 
 def _show_ignored(console: Console, status: dict[str, Any]) -> None:
     ignored = {reason: count for reason, count in status["ignored"].items() if count}
-    if ignored or status["wrong"]:
+    if ignored or status["rejected"]:
         parts = [f"{count} {reason}" for reason, count in ignored.items()] + (
-            [f"{status['wrong']} wrong"] if status["wrong"] else []
+            [f"{status['rejected']} wrong"] if status["rejected"] else []
         )
         console.print(Text(f"messages ignored: {', '.join(parts)}"))

@@ -23,7 +23,7 @@ from penstock.control import KeepAll
 from penstock.control.base import GateCount
 from penstock.coordination import DirectoryMailbox, Manager
 from penstock.coordination.agent import Agent
-from penstock.coordination.measurements import changes_between, described, fingerprint
+from penstock.coordination.measurements import describe_changes, describe_network, fingerprint
 from penstock.errors import PenstockError
 from penstock.journal.journal import DecisionRecord
 from penstock.journal.report import QueryLedger
@@ -41,7 +41,7 @@ __all__ = ["NodeRuntime", "RunDirectory", "read_status", "stop_on_signals", "wri
 
 log = logging.getLogger("penstock")
 
-_PUMP_S = 0.05
+_EXCHANGE_S = 0.05
 _STAGES = 10_000
 _COLD_BATCHES = 2
 _LOG_BYTES = 20_000_000
@@ -78,7 +78,7 @@ class RunDirectory:
     def claim(self, network: Network, *, reset: bool = False) -> str:
         """See that this place is this network's, or make it so; its fingerprint."""
         path = self.root / "network.json"
-        now = json.loads(json.dumps(described(network)))
+        now = json.loads(json.dumps(describe_network(network)))
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             before = json.loads(path.read_text()) if path.exists() else None
@@ -88,7 +88,7 @@ class RunDirectory:
             if not reset:
                 raise PenstockError(f"{path} is damaged: {error}; start anew with --reset") from error
             before = None
-        changed = changes_between(before, now) if before is not None else []
+        changed = describe_changes(before, now) if before is not None else []
         if changed and not reset:
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
             raise PenstockError(
@@ -177,7 +177,7 @@ class _PieceLoop(BatchLoop):
         if journaled is None:
             gates = {gate.name for gate in self.gates}
             offered = {name: count for name, count in (rows or {}).items() if name in gates}
-            keeps = self._agent.arriving(self.label, offered)
+            keeps = self._agent.decide_batch(self.label, offered)
             total = sum(offered.values())
             keep = sum(count * keeps.get(name, 1.0) for name, count in offered.items()) / total if total else 1.0
             journaled = DecisionRecord({name: (keeps.get(name, 1.0),) for name in gates}, keep, batch_id=batch_id)
@@ -203,7 +203,7 @@ class _PieceLoop(BatchLoop):
         self._last = record
         self._pending = (into, out)
         if not self._cold_batches:
-            self._agent.finished(self.label)
+            self._agent.end_batch(self.label)
         self.journal.append(record)
         rows = {
             target: split[arc][1] if (arc := arc_name(source, target)) in split else out.get(source)
@@ -222,7 +222,7 @@ class _PieceLoop(BatchLoop):
         if self._cold_batches:  # the first batches with rows start workers and compile code: their time says nothing
             self._cold_batches -= any(into.values())
             busy_s = None
-        self._agent.measured(self.label, into, out, busy_s)
+        self._agent.learn(self.label, into, out, busy_s)
 
     def _busy_s(self) -> float | None:
         """Seconds of task time of the jobs since the last call, from Spark's status store."""
@@ -306,14 +306,14 @@ class NodeRuntime:
             os.close(self._lock)
 
     def _serve(self, deployment: Deployment, agent: Agent, seconds: float | None, on_ready: Callable[[], None] | None) -> None:
-        agent.pump()
+        agent.exchange_messages()
         for query in deployment.queries:
             self._start(query, agent)
         if on_ready is not None:
             on_ready()
         began, shown = time.monotonic(), 0.0
-        while not self._stop.wait(_PUMP_S):
-            agent.pump()
+        while not self._stop.wait(_EXCHANGE_S):
+            agent.exchange_messages()
             self._check_queries()
             if time.monotonic() - shown > min(1.0, self.pace_s):
                 self._show(agent)

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.coordination.mailbox import Mailbox, Message
 from penstock.coordination.manager import Limits, Manager
-from penstock.coordination.measurements import Measurements, OperatorMeasurements, entries_of, with_measurements
+from penstock.coordination.measurements import Measurements, OperatorMeasurements, apply_measurements, entries_of
 from penstock.errors import PenstockError
 from penstock.estimate.statistics import CostModel, SelectivityEstimator
 from penstock.network.coefficients import Coefficients, part_of
@@ -99,10 +99,10 @@ def _ratio(operator: Operator) -> SelectivityEstimator:
 class Agent:
     """Serves one node. Queries call it from their own threads, so whatever it does is done one at a time.
 
-    - ``arriving`` when a batch is about to run: its gates' keeps.
-    - ``finished`` when it has run.
-    - ``measured`` when all is known of it: rows into and out of its operators, and the seconds they took.
-    - ``pump`` now and then: messages.
+    - ``decide_batch`` when a batch is about to run: its gates' keeps.
+    - ``end_batch`` when it has run.
+    - ``learn`` when all is known of it: rows into and out of its operators, and the seconds they took.
+    - ``exchange_messages`` now and then: messages.
     """
 
     def __init__(
@@ -138,17 +138,17 @@ class Agent:
         self._rested_s = clock()
         self._began_s = clock()
         self._heard: dict[str, float] = {}
-        self.wrong = 0
+        self.rejected = 0
         """Messages that made no sense."""
         self.notes: list[str] = []
 
     # -- what it lets in -----------------------------------------------------------------------------------------------
 
-    def arriving(self, query: str, rows: Mapping[str, int], now_s: float | None = None) -> dict[str, float]:
+    def decide_batch(self, query: str, rows: Mapping[str, int], now_s: float | None = None) -> dict[str, float]:
         """Return the keep of each gate, by name, for a batch that holds these rows at its entries."""
         now = self._clock() if now_s is None else now_s
         with self._lock:
-            self.pump(now)
+            self.exchange_messages(now)
             if query in self._started:
                 cycle = now - self._started[query]
                 self._cycles[query] = 0.7 * self._cycles.get(query, cycle) + 0.3 * cycle
@@ -165,10 +165,10 @@ class Agent:
                 flow = self._limits.flows.get(entry)
                 allowed = self._demands[entry].keep(count, flow, elapsed[entry], swing if self._demands[entry].steady else 0.0)
                 keep[entry] = max(allowed, self._explored(entry, count)) * self._limits.keep.get(entry, 1.0)
-            if self.manager.guards:
+            if self.manager.is_guarded:
                 self._guard(rows, keep)
             measurements = self.measurements()
-            self._loads = Coefficients(part_of(with_measurements(self.network, {self.node: measurements}), self.node)).load
+            self._loads = Coefficients(part_of(apply_measurements(self.network, {self.node: measurements}), self.node)).load
             self.manager.learn(measurements)
             self._speak(now)
             return keep
@@ -213,7 +213,7 @@ class Agent:
             return 0.0
         return min(1.0, _EXPLORE * self.pace_s * self.network.nodes[self.node].capacity / (cost * rows))
 
-    def finished(self, query: str) -> None:
+    def end_batch(self, query: str) -> None:
         """Take in that the batch of a query has run."""
         with self._lock:
             length = self._clock() - self._started[query]
@@ -222,7 +222,7 @@ class Agent:
 
     # -- what it measures ----------------------------------------------------------------------------------------------
 
-    def measured(self, query: str, into: Mapping[str, int], out: Mapping[str, int], busy_s: float | None) -> None:
+    def learn(self, query: str, into: Mapping[str, int], out: Mapping[str, int], busy_s: float | None) -> None:
         """Take in one batch."""
         with self._lock:
             if busy_s is not None:
@@ -252,7 +252,7 @@ class Agent:
 
     # -- what it says --------------------------------------------------------------------------------------------------
 
-    def pump(self, now_s: float | None = None) -> None:
+    def exchange_messages(self, now_s: float | None = None) -> None:
         """Take in what has come and say what there is to say."""
         now = self._clock() if now_s is None else now_s
         with self._lock:
@@ -262,9 +262,9 @@ class Agent:
             for message in self._received():
                 self._heard[message.sender] = now
                 try:
-                    self.manager.hear(message)
+                    self.manager.receive(message)
                 except PenstockError as error:
-                    self.wrong += 1
+                    self.rejected += 1
                     self._note(f"from {message.sender}: {error}")
             self._speak(now)
 
@@ -292,11 +292,11 @@ class Agent:
         if self._mailbox is None:
             return
         try:
-            said = self.manager.say()
+            said = self.manager.take_messages()
             said += [(peer, "alive", {}) for peer in self.manager.peers if now - self._said_s.get(peer, now) > _ALIVE_S]
             for to, kind, body in said:
                 if not self._mailbox.send(to, kind, body):
-                    self.manager.unheard(to, kind)
+                    self.manager.note_replaced(to, kind)
                 self._said_s[to] = now
             for peer in self.manager.peers:
                 self._said_s.setdefault(peer, now)
@@ -307,7 +307,7 @@ class Agent:
         if message not in self.notes:
             self.notes = [*self.notes, message][-20:]
 
-    def silent(self, now_s: float) -> dict[str, float]:
+    def silent_peers(self, now_s: float) -> dict[str, float]:
         """Peers that have not been heard of for long, with the seconds since."""
         since = {peer: now_s - self._heard.get(peer, self._began_s) for peer in self.manager.peers}
         return {peer: seconds for peer, seconds in since.items() if seconds > max(_SILENT_PACES * self.pace_s, 3.0 * _ALIVE_S)}
@@ -322,7 +322,7 @@ class Agent:
             return {
                 "node": self.node,
                 "manager": {"name": self.manager.name, **self.manager.status()},
-                "why": self._limits.why,
+                "reason": self._limits.reason,
                 "limits": dict(self._limits.flows),
                 "measurements": measurements.to_body(),
                 "declared": {
@@ -333,9 +333,9 @@ class Agent:
                 "cycles_s": dict(self._cycles),
                 "headroom": self._headroom,
                 "guarded": self.guarded,
-                "silent_s": self.silent(now),
+                "silent_s": self.silent_peers(now),
                 "ignored": dict(self._mailbox.ignored) if self._mailbox is not None else {},
-                "wrong": self.wrong,
+                "rejected": self.rejected,
                 "notes": list(self.notes),
                 "at_s": now,
             }

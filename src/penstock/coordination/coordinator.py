@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.coordination.mailbox import Mailbox, Message
-from penstock.coordination.measurements import Measurements, arc_flows, entries_of, unbounded, with_measurements
+from penstock.coordination.measurements import Measurements, apply_measurements, compute_flows, entries_of, remove_rate_bounds
 from penstock.errors import PenstockError
 from penstock.network.model import Network, arc_name
 from penstock.planning import PLANNERS, Plan, Planner, planner_named
@@ -67,16 +67,16 @@ class Coordinator:
         self._uploaded: dict[str, set[int]] = {node: set() for node in self._nodes}
         self.number: int | None = None
         """The plan in force; 0 for none, because nothing is overloaded."""
-        self.plans_made = 0
+        self.plans_computed = 0
         self._said_s = 0.0
-        self.wrong: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
         """Messages that made no sense, by sender."""
         self._take_up()
 
     def _made(self, measurements: Mapping[str, Measurements]) -> Planner:
         """A planner for the network as measured."""
-        network = with_measurements(self.network, measurements)
-        return planner_named(self.method, network if self.method in _BOUNDED else unbounded(network), **self._options)
+        network = apply_measurements(self.network, measurements)
+        return planner_named(self.method, network if self.method in _BOUNDED else remove_rate_bounds(network), **self._options)
 
     def step(self) -> bool:
         """Take in what has come and act on it; whether something was announced."""
@@ -84,9 +84,9 @@ class Coordinator:
         try:
             for message in self._mailbox.receive():
                 try:
-                    fresh = self._hear(message) or fresh
+                    fresh = self._receive(message) or fresh
                 except (PenstockError, KeyError, TypeError, ValueError) as error:
-                    self.wrong[message.sender] += 1
+                    self.rejected[message.sender] += 1
                     log.warning("from %s: %s", message.sender, error)
             announced = self._plan() if fresh else False
             if not announced and self._clock() - self._said_s > _SAY_AGAIN_S and self.number is not None:
@@ -96,7 +96,7 @@ class Coordinator:
             return False
         return announced
 
-    def _hear(self, message: Message) -> bool:
+    def _receive(self, message: Message) -> bool:
         if message.kind == "measurements":
             measurements = Measurements.from_body(message.body)
             if measurements.node != message.sender:
@@ -108,7 +108,7 @@ class Coordinator:
             if self.number is not None:
                 self._announce((message.sender,))
             return False
-        if message.kind == "want":
+        if message.kind == "request":
             self._uploaded[message.sender].discard(int(message.body.get("number", 0)))
             self._announce((message.sender,))
             return False
@@ -124,7 +124,7 @@ class Coordinator:
             self._planned_with = dict(self.measurements)
             self._planner = self._made(self.measurements)
         plan = self._planner.plan(rates)
-        self.plans_made += 1
+        self.plans_computed += 1
         number = self._number(plan)
         if number == self.number:
             return False
@@ -168,7 +168,7 @@ class Coordinator:
         """The number of a plan: that of an earlier one that lets the same flow, to a few digits."""
         if not plan.overloaded:
             return 0
-        flows = arc_flows(self._planner.network, plan.rates, plan.keep)
+        flows = compute_flows(self._planner.network, plan.rates, plan.keep)
         body = {
             node: {
                 "flows": {entry: _rounded(flows[entry]) for entry in entries},
@@ -247,10 +247,10 @@ class Coordinator:
         return {
             "method": self.method,
             "plan": self.number,
-            "plans_made": self.plans_made,
+            "plans_computed": self.plans_computed,
             "heard": sorted(self.measurements),
             "ignored": dict(self._mailbox.ignored),
-            "wrong": sum(self.wrong.values()),
+            "rejected": sum(self.rejected.values()),
             "score": plan.score if plan is not None else None,
             "keep": dict(plan.keep) if plan is not None else {},
         }

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock.coordination.local import Local
 from penstock.coordination.mailbox import Message
 from penstock.coordination.manager import Limits, Manager
-from penstock.coordination.measurements import Measurements, declared_measurements, entries_of, with_measurements
+from penstock.coordination.measurements import Measurements, apply_measurements, entries_of
 from penstock.errors import PenstockError
 from penstock.network.coefficients import Coefficients
 from penstock.network.model import Network
@@ -95,7 +95,7 @@ class DFit(Manager):
         self._greeted = False
         self.trouble: str | None = None
         """Why the last table could not be made."""
-        self.made = 0
+        self.tables_built = 0
         """How often the table was made."""
 
     def _made(self, survey: RateBounds) -> FitNode:
@@ -119,25 +119,25 @@ class DFit(Manager):
 
     def _make_again(self) -> None:
         known = self._above if self._used is None else {**self._above, self.node: self._used}
-        self._step = self._made(RateBounds(with_measurements(self.network, known)))
+        self._step = self._made(RateBounds(apply_measurements(self.network, known)))
         self._stale = True
 
-    def hear(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """Take in a child's table or change, or a parent's wish to have all of it again."""
         try:
-            self._hear(message)
+            self._receive(message)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, PenstockError):
                 raise
             raise PenstockError(f"a {message.kind} that makes no sense: {error!r}") from error
 
-    def _hear(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         child, body = message.sender, message.body
-        if message.kind == "again" and child == self.parent:
+        if message.kind == "resend" and child == self.parent:
             self._sent = None
         elif message.kind == "hello" and child in self.children:  # it has just started, and knows nothing of those above
             self._passed_on = {}
-        elif message.kind == "above" and child == self.parent:
+        elif message.kind == "upstream" and child == self.parent:
             self._above |= {measurements.node: measurements for measurements in map(Measurements.from_body, body["measurements"])}
             self._make_again()
         elif message.kind in ("table", "rates") and child not in self.children:
@@ -180,7 +180,7 @@ class DFit(Manager):
         self.trouble = None
         self.bounds = self._all_bounds(self.table.columns)
         self._index = DominanceIndex(self.table.points, self.table.scores)
-        self.made += 1
+        self.tables_built += 1
         return True
 
     def _all_bounds(self, columns: tuple[str, ...]) -> NDArray[np.float64]:
@@ -214,21 +214,21 @@ class DFit(Manager):
         eased = {name: self._slack if name in self._fed else 1.0 for name in self.table.columns}
         rates = np.array([{**self._below, **demand}.get(name, 0.0) / eased[name] for name in self.table.columns])
         if not np.any(self.bounds @ rates > 1.0 + _TOLERANCE):
-            return Limits(why="not overloaded")
+            return Limits(reason="not overloaded")
         row = self._index.find((rates * (1.0 + _TOLERANCE)).tolist())
         point = np.zeros(len(rates)) if row is None else self.table.points[row]
         flows = {name: float(rate) * eased[name] for name, rate in zip(self.table.columns, point, strict=True)}
         keep = {} if row is None else {name: float(values[row]) for name, values in self.table.keeps.items()}
         return Limits({name: flows[name] for name in self._entries if name in flows}, keep, f"entry {row}")
 
-    def say(self) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def take_messages(self) -> list[tuple[str, str, Mapping[str, Any]]]:
         """Return the table for the parent, or what changed in it, if anything; and wishes for tables that were missed."""
-        found: list[tuple[str, str, Mapping[str, Any]]] = [(child, "again", {}) for child in sorted(self._again)]
+        found: list[tuple[str, str, Mapping[str, Any]]] = [(child, "resend", {}) for child in sorted(self._again)]
         if not self._greeted and self.parent is not None:
             found.append((self.parent, "hello", {}))
         self._greeted = True
         self._again.clear()
-        found += [(child, "above", body) for body in self._for_children() for child in self.children]
+        found += [(child, "upstream", body) for body in self._for_children() for child in self.children]
         self.refresh()
         if self.parent is None or self.table is None:
             return found
@@ -248,7 +248,7 @@ class DFit(Manager):
         changed = [
             name
             for name, measurements in known.items()
-            if _matters(self._passed_on.get(name) or declared_measurements(self.network, name), measurements, _MUCH)
+            if _matters(self._passed_on.get(name) or Measurements.from_declaration(self.network, name), measurements, _MUCH)
         ]
         if not changed:
             return []
@@ -278,7 +278,7 @@ class DFit(Manager):
             return None
         return delta_between(known, new, self._allowed)
 
-    def unheard(self, to: str, kind: str) -> None:
+    def note_replaced(self, to: str, kind: str) -> None:
         """A change that the parent had not taken was replaced by a later one, so the parent lacks it: send the whole."""
         if to == self.parent and kind == "table":
             self._sent = None
@@ -287,7 +287,7 @@ class DFit(Manager):
         """Return the size of the table, and whose it lacks."""
         return {
             "entries": None if self.table is None else len(self.table),
-            "tables_made": self.made,
+            "tables_built": self.tables_built,
             "trouble": self.trouble,
             "waiting_for": sorted(set(self.children) - set(self._tables)),
         }

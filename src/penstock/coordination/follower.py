@@ -51,11 +51,11 @@ class Follower(Manager):
     def decide(self, demand: Mapping[str, float]) -> Limits:
         """Return what the plan in force lets in."""
         if self._number == 0:
-            return Limits(why="not overloaded")
+            return Limits(reason="not overloaded")
         plan = self._book.get(self._number) if self._number is not None else None
         return plan if plan is not None else self._local.decide(demand)
 
-    def hear(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """Take in a plan, or the number of the one that is in force from now on."""
         try:
             if message.kind == "plan":
@@ -79,7 +79,7 @@ class Follower(Manager):
         missing = self._number is not None and self._number > 0 and self._number not in self._book
         self._wanted = self._number if missing else None
 
-    def say(self) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def take_messages(self) -> list[tuple[str, str, Mapping[str, Any]]]:
         """Report the measurements; ask for a plan that was announced but never came."""
         found: list[tuple[str, str, Mapping[str, Any]]] = []
         if not self._greeted:
@@ -89,7 +89,7 @@ class Follower(Manager):
             found.append((COORDINATOR, "measurements", self._measurements.to_body()))
             self._measurements = None
         if self._wanted is not None:
-            found.append((COORDINATOR, "want", {"number": self._wanted}))
+            found.append((COORDINATOR, "request", {"number": self._wanted}))
             self._wanted = None
         return found
 

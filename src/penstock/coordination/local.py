@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from penstock.coordination.manager import Limits, Manager
-from penstock.coordination.measurements import Measurements, unbounded, with_measurements
+from penstock.coordination.measurements import Measurements, apply_measurements, remove_rate_bounds
 from penstock.network.coefficients import part_of
 from penstock.network.model import Network
 from penstock.planning.exact import Exact
@@ -32,17 +32,17 @@ class Local(Manager):
         self._planner = self._made(network)
 
     def _made(self, network: Network) -> Planner:
-        part = unbounded(part_of(network, self.node))
+        part = remove_rate_bounds(part_of(network, self.node))
         return Exact(part) if part.has_floors else Greedy(part)
 
     def learn(self, measurements: Measurements) -> None:
         """Plan with what was measured from now on."""
-        self._planner = self._made(with_measurements(self.network, {self.node: measurements}))
+        self._planner = self._made(apply_measurements(self.network, {self.node: measurements}))
 
     def decide(self, demand: Mapping[str, float]) -> Limits:
         """Return what the node can do."""
         plan = self._planner.plan({name: demand.get(name, 0.0) for name in self._planner.network.inputs})
         if not plan.overloaded:
-            return Limits(why="not overloaded")
+            return Limits(reason="not overloaded")
         flows = {name: rate * plan.keep[name] for name, rate in plan.rates.items()}
         return Limits(flows, {name: keep for name, keep in plan.keep.items() if name not in plan.rates}, "local plan")

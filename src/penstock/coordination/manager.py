@@ -25,7 +25,7 @@ class Limits:
 
     flows: Mapping[str, float] = field(default_factory=dict)
     keep: Mapping[str, float] = field(default_factory=dict)
-    why: str = ""
+    reason: str = ""
     """For a person: which plan or entry it comes from."""
 
 
@@ -33,7 +33,7 @@ class Manager(ABC):
     """Decides for one node. A way of managing is a class with ``decide`` and a ``name``; most hear and say something too."""
 
     name: ClassVar[str]
-    guards: ClassVar[bool] = True
+    is_guarded: ClassVar[bool] = True
     """Whether batches that would take too long are cut short, whatever it decides."""
 
     def __init__(self, network: Network, node: str) -> None:
@@ -52,14 +52,14 @@ class Manager(ABC):
     def learn(self, measurements: Measurements) -> None:  # noqa: B027 - most need it, the simplest don't
         """Take in what was measured on the node."""
 
-    def hear(self, message: Message) -> None:  # noqa: B027 - some hear nothing
+    def receive(self, message: Message) -> None:  # noqa: B027 - some hear nothing
         """Take in a message; one that makes no sense raises a ``PenstockError``, which is counted."""
 
-    def say(self) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def take_messages(self) -> list[tuple[str, str, Mapping[str, Any]]]:
         """Return what there is to send: (to, kind, body)."""
         return []
 
-    def unheard(self, to: str, kind: str) -> None:  # noqa: B027 - for those who send changes
+    def note_replaced(self, to: str, kind: str) -> None:  # noqa: B027 - for those who send changes
         """Take in that an earlier message of that kind had not been taken and was replaced."""
 
     def status(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class NoShedding(Manager):
     """Lets everything in."""
 
     name: ClassVar[str] = "none"
-    guards = False
+    is_guarded = False
 
     def decide(self, demand: Mapping[str, float]) -> Limits:  # noqa: ARG002 - whatever comes
         """Return no limits."""
@@ -82,7 +82,7 @@ class Fixed(Manager):
     """Keeps fixed shares, whatever comes: to measure a given plan."""
 
     name: ClassVar[str] = "fixed"
-    guards = False
+    is_guarded = False
 
     def __init__(self, network: Network, node: str, keep: Mapping[str, float]) -> None:
         super().__init__(network, node)
@@ -90,4 +90,4 @@ class Fixed(Manager):
 
     def decide(self, demand: Mapping[str, float]) -> Limits:  # noqa: ARG002 - whatever comes
         """Return the shares."""
-        return Limits(keep=self._keep, why="fixed")
+        return Limits(keep=self._keep, reason="fixed")

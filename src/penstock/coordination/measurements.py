@@ -16,14 +16,13 @@ from penstock.network.model import ARROW, Network, arc_name
 __all__ = [
     "Measurements",
     "OperatorMeasurements",
-    "arc_flows",
-    "changes_between",
-    "declared_measurements",
-    "described",
+    "compute_flows",
+    "describe_changes",
+    "describe_network",
     "entries_of",
     "fingerprint",
-    "unbounded",
-    "with_measurements",
+    "remove_rate_bounds",
+    "apply_measurements",
 ]
 
 
@@ -81,8 +80,18 @@ class Measurements:
             raise PenstockError(f"the measurements of node {found.node!r} have a number that is none, or negative")
         return found
 
+    @classmethod
+    def from_declaration(cls, network: Network, node: str) -> Measurements:
+        """Return what the network declares of a node, as if it had been measured."""
+        operators = {
+            name: OperatorMeasurements(operator.cost, 0.0, operator.selectivity, 0.0)
+            for name, operator in network.operators.items()
+            if operator.node == node
+        }
+        return cls(node, network.nodes[node].capacity, operators)
 
-def with_measurements(network: Network, measurements: Mapping[str, Measurements]) -> Network:
+
+def apply_measurements(network: Network, measurements: Mapping[str, Measurements]) -> Network:
     """Return the network with what was measured in place of what was declared."""
     nodes = {
         name: replace(node, capacity=min(node.capacity, measurements[name].capacity)) if name in measurements else node
@@ -96,14 +105,7 @@ def with_measurements(network: Network, measurements: Mapping[str, Measurements]
     return Network(nodes, network.inputs, operators, network.outputs, network.bandwidths, network.work)
 
 
-def declared_measurements(network: Network, node: str) -> Measurements:
-    """What is declared of a node, as if it had been measured."""
-    own = {name: operator for name, operator in network.operators.items() if operator.node == node}
-    operators = {name: OperatorMeasurements(operator.cost, 0.0, operator.selectivity, 0.0) for name, operator in own.items()}
-    return Measurements(node, network.nodes[node].capacity, operators)
-
-
-def unbounded(network: Network) -> Network:
+def remove_rate_bounds(network: Network) -> Network:
     """Return the network without bounds on what is planned for, for planners that need none."""
     inputs = {name: replace(stream, max_rate=math.inf) for name, stream in network.inputs.items()}
     return Network(network.nodes, inputs, network.operators, network.outputs, network.bandwidths, network.work)
@@ -114,12 +116,12 @@ def entries_of(network: Network, node: str) -> tuple[str, ...]:
     return tuple(part_of(network, node).inputs)
 
 
-def arc_flows(network: Network, rates: Mapping[str, float], keep: Mapping[str, float]) -> dict[str, float]:
+def compute_flows(network: Network, rates: Mapping[str, float], keep: Mapping[str, float]) -> dict[str, float]:
     """Return what passes each input and each arc, by its name, at these rates and keeps.
 
     >>> from penstock.network import NetworkBuilder
     >>> network = NetworkBuilder().node("A").input("i").operator("a", "A", "i", selectivity=0.5).output("q", "a").build()
-    >>> arc_flows(network, {"i": 10.0}, {"i": 0.8})
+    >>> compute_flows(network, {"i": 10.0}, {"i": 0.8})
     {'i': 8.0, 'i->a': 8.0, 'a->q': 4.0}
     """
     out = {name: rates[name] * keep.get(name, 1.0) for name in network.inputs}
@@ -138,7 +140,7 @@ def arc_flows(network: Network, rates: Mapping[str, float], keep: Mapping[str, f
     return found
 
 
-def described(network: Network) -> dict[str, dict[str, Any]]:
+def describe_network(network: Network) -> dict[str, dict[str, Any]]:
     """Return all that makes a network run as it does, as plain values, by its parts."""
     found: dict[str, dict[str, Any]] = {}
     for name, node in network.nodes.items():
@@ -172,13 +174,13 @@ def _shown(value: Any) -> Any:
 
 def fingerprint(network: Network) -> str:
     """Return a short text that differs for networks that run differently."""
-    return hashlib.sha256(json.dumps(described(network), sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(describe_network(network), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def changes_between(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def describe_changes(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Say what is different between two networks, a line each.
 
-    >>> changes_between({"node A": {"capacity": 1.0}}, {"node A": {"capacity": 2.0}, "node B": {"capacity": 1.0}})
+    >>> describe_changes({"node A": {"capacity": 1.0}}, {"node A": {"capacity": 2.0}, "node B": {"capacity": 1.0}})
     ['node A: capacity was 1.0 and is 2.0', 'node B is new']
     """
     found = [f"{part} is gone" for part in before if part not in now]
