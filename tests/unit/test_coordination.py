@@ -26,16 +26,15 @@ from penstock.coordination import (
     OperatorMeasurements,
     manager_named,
 )
-from penstock.coordination.agent import Agent, TokenBucket
+from penstock.coordination.agent import Agent
+from penstock.coordination.fingerprint import describe_changes, describe_network, fingerprint
 from penstock.coordination.measurements import (
     apply_measurements,
     compute_flows,
-    describe_changes,
-    describe_network,
     entries_of,
-    fingerprint,
     remove_rate_bounds,
 )
+from penstock.coordination.token_bucket import TokenBucket
 from penstock.errors import PenstockError
 from penstock.network import Network, NetworkBuilder, parse_network
 from penstock.planning import Exact
@@ -196,7 +195,9 @@ def test_a_restarted_coordinator_takes_up_where_it_was(tmp_path: Path) -> None:
     engine.coordinator = None
     alone = engine.settle(8)
     assert alone["b1"] + alone["b2"] == pytest.approx(before["b1"] + before["b2"], rel=0.05), "the last plan stays in force"
-    assert engine.agents["A"].silent_peers(engine.now + 60.0) == {COORDINATOR: pytest.approx(60.0 + 8 * PACE, abs=3 * PACE)}
+    engine.now += 60.0
+    assert engine.agents["A"].status()["silent_s"] == {COORDINATOR: pytest.approx(60.0 + 8 * PACE, abs=3 * PACE)}
+    engine.now -= 60.0
     engine.coordinator = engine.coordinate()
     assert engine.coordinator.number == number
     assert engine.settle(8) == pytest.approx(before, rel=0.2)
@@ -240,8 +241,8 @@ def test_messages_that_make_no_sense_are_counted(tmp_path: Path) -> None:
     mail.send("A", "plan", {"number": "x"})
     mail.send("A", "song", {})
     engine.agents["A"].exchange_messages()
-    assert engine.agents["A"].rejected == 2
-    assert "plan that makes no sense" in engine.agents["A"].notes[0]
+    assert engine.agents["A"].status()["rejected"] == 2
+    assert "a message of kind 'plan' makes no sense" in engine.agents["A"].status()["notes"][0]
     engine.settle(4)
 
 
@@ -318,7 +319,7 @@ def test_an_input_that_goes_quiet_is_not_planned_for(tmp_path: Path) -> None:
             if engine.coordinator is not None:
                 engine.coordinator.step()
             agent.exchange_messages()
-        assert agent.measurements().rates["i1"] == 0.0
+        assert agent.measurements.rates["i1"] == 0.0
         assert kept / PACE == pytest.approx(0.45 / UNIT, rel=0.2), "all of A is i2's now"
 
 
@@ -356,7 +357,7 @@ def test_a_full_disk_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         engine.step()
     flow = engine.settle()
     assert flow["b1"] + flow["b2"] == pytest.approx(engine.optimum(), rel=0.08)
-    assert any("No space left" in note for note in engine.agents["A"].notes)
+    assert any("No space left" in note for note in engine.agents["A"].status()["notes"])
 
 
 # -- D-FIT ---------------------------------------------------------------------------------------------------------------
@@ -378,16 +379,17 @@ def shed_by(peers: Mapping[str, DFit], network: Network, rates: Mapping[str, flo
     for node in reversed(order):  # children tell what comes in below
         flows = compute_flows(network, rates, {})
         own = {e: rates[e.partition("->")[0]] for e in entries_of(network, node) if e.partition("->")[0] in network.inputs}
-        peers[node].decide({**{entry: flows[entry] for entry in entries_of(network, node)}, **own})
+        arriving = {**{entry: flows[entry] for entry in entries_of(network, node)}, **own}
+        peers[node].learn(replace(Measurements.from_declaration(network, node), rates=arriving))
         TreeMailbox(peers).deliver({node})
     for node in order:
         flows = compute_flows(network, rates, keep)
         entries = entries_of(network, node)
-        demand = {e: rates[e.partition("->")[0]] if e.partition("->")[0] in network.inputs else flows[e] for e in entries}
-        limits = peers[node].decide(demand)
+        arriving = {e: rates[e.partition("->")[0]] if e.partition("->")[0] in network.inputs else flows[e] for e in entries}
+        limits = peers[node].decide(arriving)
         for entry in entries:
             if entry in limits.flows:
-                keep[entry] = min(1.0, limits.flows[entry] / demand[entry]) if demand[entry] > 0 else 1.0
+                keep[entry] = min(1.0, limits.flows[entry] / arriving[entry]) if arriving[entry] > 0 else 1.0
         keep |= limits.keep
     flows = compute_flows(network, rates, keep)
     loads = dict.fromkeys(network.nodes, 0.0)
@@ -473,7 +475,7 @@ def test_a_parent_that_missed_a_change_asks_for_the_whole() -> None:
     parent.receive(Message("B", "A", 1, 2, "table", whole, 0.0))
     parent.refresh()
     assert parent.table is not None
-    assert len(parent._tables["B"]) == len(child.table or ())
+    assert len(parent._child_tables._tables["B"]) == len(child.table or ())
 
 
 def test_a_restarted_child_learns_what_is_above_it(tmp_path: Path) -> None:
@@ -523,7 +525,7 @@ def test_a_strangers_table_is_refused() -> None:
 # -- measurements ---------------------------------------------------------------------------------------------------------------
 
 
-def test_facts_travel_as_they_are() -> None:
+def test_measurements_travel_unchanged() -> None:
     measurements = Measurements("A", 0.9, {"a1": OperatorMeasurements(0.1, 0.01, 0.5, 0.02)}, {"i1": 10.0})
     assert Measurements.from_body(json.loads(json.dumps(measurements.to_body()))) == measurements
 
@@ -539,7 +541,7 @@ def test_facts_travel_as_they_are() -> None:
         {"rates": None},
     ],
 )
-def test_facts_that_are_none_are_refused(wrong: dict[str, object]) -> None:
+def test_bad_measurements_are_refused(wrong: dict[str, object]) -> None:
     body = Measurements("A", 0.9, {"a1": OperatorMeasurements(0.1, 0.01, 0.5, 0.02)}, {"i1": 10.0}).to_body()
     with pytest.raises(PenstockError, match="measurements"):
         Measurements.from_body(body | wrong)
@@ -585,30 +587,30 @@ def test_what_changed_in_a_network_is_said() -> None:
     assert fingerprint(one) == fingerprint(dearer), "costs are only the start"
 
 
-# -- demand --------------------------------------------------------------------------------------------------------------
+# -- token buckets -------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_keeps_what_may_pass() -> None:
-    demand = TokenBucket(2.0, steady=True)
-    elapsed = demand.arrive(1000, 10.0)
-    assert demand.keep(1000, 100.0, elapsed) == pytest.approx(0.25)  # the first: what a quarter more than a pace lets pass
-    elapsed = demand.arrive(1000, 12.0)
-    assert demand.rate == pytest.approx(500.0)
-    assert demand.keep(1000, 100.0, elapsed) == pytest.approx(0.2)
-    assert demand.keep(1000, None, elapsed) == 1.0
-    assert demand.keep(0, 100.0, elapsed) == 1.0
+    bucket = TokenBucket(2.0, is_steady=True)
+    bucket.add_batch(1000, 10.0)
+    assert bucket.admit(1000, 100.0) == pytest.approx(0.25)  # the first: what a quarter more than a pace lets pass
+    bucket.add_batch(1000, 12.0)
+    assert bucket.rate == pytest.approx(500.0)
+    assert bucket.admit(1000, 100.0) == pytest.approx(0.2)
+    assert bucket.admit(1000, None) == 1.0
+    assert bucket.admit(0, 100.0) == 1.0
 
 
 def test_an_arc_that_brings_two_batches_and_then_none_has_a_steady_rate() -> None:
-    demand = TokenBucket(2.0, steady=False)
+    bucket = TokenBucket(2.0, is_steady=False)
     now, kept = 0.0, 0.0
     for turn in range(40):
         now += 2.0
         rows = 400 if turn % 2 else 0
         if rows:
-            elapsed = demand.arrive(rows, now)
-            kept += rows * demand.keep(rows, 100.0, elapsed)
-    assert demand.rate == pytest.approx(100.0, rel=0.3)
+            bucket.add_batch(rows, now)
+            kept += rows * bucket.admit(rows, 100.0)
+    assert bucket.rate == pytest.approx(100.0, rel=0.3)
     assert kept == pytest.approx(8000, rel=0.03)
 
 
@@ -620,22 +622,22 @@ def test_batches_swing_by_a_tenth_and_no_more(tmp_path: Path) -> None:
 
 
 def test_swings_make_up_for_each_other() -> None:
-    demand = TokenBucket(2.0, steady=True)
+    bucket = TokenBucket(2.0, is_steady=True)
     sizes = []
     for turn in range(40):
-        elapsed = demand.arrive(1000, 2.0 * turn)
-        sizes.append(1000 * demand.keep(1000, 100.0, elapsed, 0.1 if turn % 2 else 0.0))
+        bucket.add_batch(1000, 2.0 * turn)
+        sizes.append(1000 * bucket.admit(1000, 100.0, 0.1 if turn % 2 else 0.0))
     assert sum(sizes[1:]) / 39 == pytest.approx(200.0, rel=0.02)
     assert max(sizes[20:]) > 1.15 * min(sizes[20:])
 
 
-def test_a_demand_that_has_gone_is_gone() -> None:
-    demand = TokenBucket(2.0, steady=True)
-    demand.arrive(1000, 10.0)
-    demand.idle(12.0)
-    assert demand.rate > 0
-    demand.idle(30.0)
-    assert demand.rate == 0
+def test_a_rate_expires_when_nothing_arrives() -> None:
+    bucket = TokenBucket(2.0, is_steady=True)
+    bucket.add_batch(1000, 10.0)
+    bucket.expire(12.0)
+    assert bucket.rate > 0
+    bucket.expire(30.0)
+    assert bucket.rate == 0
 
 
 def test_no_batch_takes_much_longer_than_it_may(tmp_path: Path) -> None:

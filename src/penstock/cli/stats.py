@@ -41,7 +41,7 @@ def stats(
     if coordinator is not None:
         made = f"{coordinator['plans_computed']} plans made, number {coordinator['plan']} in force"
         console.print(
-            Text(f"coordinator: {coordinator['method']}, {made}, heard of {', '.join(coordinator['heard']) or 'nobody'}")
+            Text(f"coordinator: {coordinator['method']}, {made}, heard of {', '.join(coordinator['reporting']) or 'nobody'}")
         )
         _show_ignored(console, coordinator)
 
@@ -64,7 +64,7 @@ def _show(console: Console, node: str, status: dict[str, Any]) -> None:
         )
     console.print(operators)
     groups = Table("query", "operators", "ms a tuple, together", "ms a batch beside", "batches", "every, s")
-    for name, group in status["groups"].items():
+    for name, group in status["queries"].items():
         groups.add_row(
             Text(name),
             Text(", ".join(group["operators"])),

@@ -23,7 +23,7 @@ from penstock.control import KeepAll
 from penstock.control.base import GateCount
 from penstock.coordination import DirectoryMailbox, Manager
 from penstock.coordination.agent import Agent
-from penstock.coordination.measurements import describe_changes, describe_network, fingerprint
+from penstock.coordination.fingerprint import describe_changes, describe_network, fingerprint
 from penstock.errors import PenstockError
 from penstock.journal.journal import DecisionRecord
 from penstock.journal.report import QueryLedger
