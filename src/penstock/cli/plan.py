@@ -163,7 +163,7 @@ def _show(network: Network, plan: Plan, planner: Planner) -> None:
 
     console = Console(highlight=False)
     dropping = {name: keep for name, keep in plan.keep.items() if keep < 1.0 - 1e-9}
-    state = "overloaded without a plan" if plan.overloaded else "not overloaded"
+    state = "overloaded before shedding" if plan.overloaded else "not overloaded"
     if not plan.overloaded and not dropping:
         state += ": nothing is dropped"
     console.print(Text(f"{plan.method}: score {plan.score:.6g}, {state}", style="bold"))

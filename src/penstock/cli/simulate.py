@@ -33,7 +33,7 @@ class Engine(StrEnum):
     by_arrival = "by-arrival"
 
 
-def simulate(  # noqa: PLR0917 - typer makes options of them
+def simulate(  # noqa: PLR0917 - typer makes options of them, which is also why this is longer than a screen
     controller: str = typer.Option(
         "micro-batch",
         "--controller",

@@ -36,6 +36,7 @@ li { margin: .25rem 0; max-width: 46rem; }
 
 def render_page(demo: Demo, png: bytes) -> str:
     """Return the report as HTML."""
+    # Longer than a screen because the page is one piece of text.
     settings = demo.settings
     alone, shed = demo.summaries
     cards = "".join(
