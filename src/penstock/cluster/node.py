@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeRuntime", "stop_on_signals"]
 
-_PUMP_S = 0.05
+_EXCHANGE_S = 0.05
 
 
 class NodeRuntime:
@@ -100,7 +100,7 @@ class NodeRuntime:
         if on_ready is not None:
             on_ready()
         began, shown = time.monotonic(), 0.0
-        while not self._stop.wait(_PUMP_S):
+        while not self._stop.wait(_EXCHANGE_S):
             agent.exchange_messages()
             self._check_queries()
             if time.monotonic() - shown > min(1.0, self.pace_s):

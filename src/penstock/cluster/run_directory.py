@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from penstock.coordination.measurements import changes_between, described, fingerprint
+from penstock.coordination.fingerprint import describe_changes, describe_network, fingerprint
 from penstock.errors import PenstockError
 from penstock.filesystem import DirectoryLock, is_locked, write_atomically
 from penstock.network.model import Network
@@ -50,7 +50,7 @@ class RunDirectory:
     def claim(self, network: Network, *, reset: bool = False) -> str:
         """Check that the directory is this network's, or make it so; return the network's fingerprint."""
         path = self.root / "network.json"
-        now = json.loads(json.dumps(described(network)))
+        now = json.loads(json.dumps(describe_network(network)))
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             before = json.loads(path.read_text()) if path.exists() else None
@@ -60,7 +60,7 @@ class RunDirectory:
             if not reset:
                 raise PenstockError(f"{path} is damaged: {error}; start anew with --reset") from error
             before = None
-        changed = changes_between(before, now) if before is not None else []
+        changed = describe_changes(before, now) if before is not None else []
         if changed and not reset:
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
             raise PenstockError(
