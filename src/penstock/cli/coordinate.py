@@ -31,7 +31,8 @@ def coordinate(  # noqa: PLR0917 - options of a command
     parent: int | None = typer.Option(None, "--parent", hidden=True),
 ) -> None:
     """Coordinate the nodes of a network: collect what they measure, plan for all of them, and announce the plan in force."""
-    from penstock.cluster.node import RunDirectory, write_status  # noqa: PLC0415
+    from penstock.cluster.run_directory import RunDirectory  # noqa: PLC0415
+    from penstock.cluster.status import write_status  # noqa: PLC0415
     from penstock.coordination import COORDINATOR, Coordinator, DirectoryMailbox  # noqa: PLC0415 - commands load what they need
     from penstock.duration import parse_duration  # noqa: PLC0415
     from penstock.network import load_network  # noqa: PLC0415
@@ -59,7 +60,7 @@ def coordinate(  # noqa: PLR0917 - options of a command
             write_status(home / "status.json", coordinator.status())
             status_s = time.monotonic()
         time.sleep(_POLL_S)
-    os.close(lock)
+    lock.release()
 
 
 def _choose_planner_options(network: Network, method: str, epsilon: float) -> dict[str, Any]:

@@ -57,7 +57,8 @@ def run(  # noqa: PLR0917 - options of a command
     run_s = None if seconds is None else parse_duration(seconds, "--for")
     shares = _parse_shares(network, keep)
     if node is not None:
-        from penstock.cluster.node import NodeRuntime, RunDirectory, stop_on_signals  # noqa: PLC0415
+        from penstock.cluster.node import NodeRuntime, stop_on_signals  # noqa: PLC0415
+        from penstock.cluster.run_directory import RunDirectory  # noqa: PLC0415
 
         if node not in network.nodes:
             raise PenstockError(f"there is no node {node!r}; there are {', '.join(network.nodes)}")

@@ -22,7 +22,7 @@ def stats(
     as_json: bool = typer.Option(False, "--json", help="Print everything as JSON and nothing else."),
 ) -> None:
     """Show what a network has measured: costs and selectivities with their errors, rates, gates, outputs, messages."""
-    from penstock.cluster.node import read_status  # noqa: PLC0415 - commands load what they need
+    from penstock.cluster.status import read_status  # noqa: PLC0415 - commands load what they need
 
     nodes: dict[str, dict[str, Any]] = {}
     for path in sorted(directory.glob("nodes/*/status.json")):

@@ -18,7 +18,7 @@ from penstock.cli.sparkline import sparkline
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.journal.journal import BatchRecord, JournalState
+    from penstock.journal import BatchRecord, JournalState
 
 __all__ = ["watch"]
 
@@ -31,7 +31,7 @@ def watch(
     as_json: bool = typer.Option(False, "--json", help="Print the last batch as JSON and exit."),
 ) -> None:
     """Show the rows offered, kept and shed in each batch of a running job, until Ctrl-C."""
-    from penstock.journal.journal import read_journal  # noqa: PLC0415 - commands load what they need
+    from penstock.journal import read_journal  # noqa: PLC0415 - commands load what they need
 
     journal = find_journal(directory)
     state = read_journal(journal)
@@ -91,7 +91,7 @@ def render(journal: Path, state: JournalState) -> RenderableType:
 
 
 def _sum_counts(state: JournalState) -> tuple[int, int]:
-    counts = [*state.totals.values(), *(count for record in state.batches.values() for count in record.gates.values())]
+    counts = list(state.totals().values())
     return sum(offered for offered, _ in counts), sum(kept for _, kept in counts)
 
 

@@ -248,10 +248,10 @@ class Agent:
                 "at_s": now,
             }
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return what was learnt as plain JSON values."""
+    def snapshot(self, query: str | None = None) -> dict[str, Any]:
+        """Return what was learnt, from one query or from all, as plain JSON values."""
         with self._lock:
-            return self._statistics.snapshot()
+            return self._statistics.snapshot(query)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue with what was learnt before a restart."""

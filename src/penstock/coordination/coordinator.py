@@ -19,6 +19,7 @@ from penstock.coordination.measurements import (
     remove_rate_bounds,
 )
 from penstock.errors import PenstockError
+from penstock.filesystem import write_atomically
 from penstock.network.model import Network, arc_name
 from penstock.planning import PLANNERS, Plan, Planner, planner_named
 
@@ -252,10 +253,8 @@ class Coordinator:
             "body": self._limits.get(self.number or 0),
             "measurements": [measurements.to_body() for measurements in self.measurements.values()],
         }
-        temporary = self._state.with_suffix(".tmp")
         try:
-            temporary.write_text(json.dumps(content))
-            temporary.replace(self._state)
+            write_atomically(self._state, json.dumps(content).encode())
         except OSError as error:
             log.warning("the coordinator's state could not be written to %s: %s", self._state, error.strerror)
 

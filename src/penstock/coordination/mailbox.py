@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import xxhash
 
 from penstock.errors import PenstockError
+from penstock.filesystem import write_atomically
 
 __all__ = ["DirectoryMailbox", "Mailbox", "Message", "NoMailbox"]
 
@@ -147,7 +148,7 @@ class DirectoryMailbox:
 
     def _save(self, positions: Mapping[str, Position]) -> None:
         try:
-            _write(self._inbox / _STATE, json.dumps({"seen": positions, "epoch": self._epoch}).encode())
+            write_atomically(self._inbox / _STATE, json.dumps({"seen": positions, "epoch": self._epoch}).encode())
         except OSError as error:
             raise PenstockError(f"cannot exchange messages in {self._root}: {error.strerror}") from error
 
@@ -181,7 +182,7 @@ class DirectoryMailbox:
         }
         path = self._root / to / self.me / _file_name(self._epoch, self._number)
         encoded = json.dumps(content, separators=(",", ":")).encode()
-        _write(path, f"{_FORMAT} {xxhash.xxh64_hexdigest(encoded)}\n".encode() + encoded)
+        write_atomically(path, f"{_FORMAT} {xxhash.xxh64_hexdigest(encoded)}\n".encode() + encoded)
         self._unread[to, kind] = [path] if replaces else [*unread, path]
         return not unread
 
@@ -304,10 +305,3 @@ def _list_visible(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except FileNotFoundError:
         return []
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all. It is not forced to disk: what a power cut loses is sent again after the restart."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)

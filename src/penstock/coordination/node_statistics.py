@@ -80,11 +80,13 @@ class NodeStatistics:
             rows *= self._selectivities[operator.name].estimate.value
         return rows
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state as plain JSON values."""
+    def snapshot(self, query: str | None = None) -> dict[str, Any]:
+        """Return the state, of one query or of all, as plain JSON values."""
+        models = self._costs if query is None else {query: self._costs[query]}
+        operators = {name for model in models.values() for name in model.operators}
         return {
-            "models": {query: model.snapshot() for query, model in self._costs.items()},
-            "ratios": {name: estimator.snapshot() for name, estimator in self._selectivities.items()},
+            "models": {name: model.snapshot() for name, model in models.items()},
+            "ratios": {name: self._selectivities[name].snapshot() for name in self._selectivities if name in operators},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:

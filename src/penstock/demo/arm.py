@@ -12,7 +12,7 @@ from penstock.control import Controller
 from penstock.demo.job import Form, Job, Running
 from penstock.demo.summary import ArmRun, Batch
 from penstock.errors import JournalError
-from penstock.journal.journal import BatchRecord, read_journal
+from penstock.journal import BatchRecord, read_journal
 
 __all__ = ["Tell", "run_arm"]
 

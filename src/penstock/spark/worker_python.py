@@ -27,7 +27,7 @@ def check_worker_python(spark: SparkSession, what: str) -> None:
     context = spark.sparkContext
     if not str(context.master).startswith("local"):
         return  # the workers' machines are not ours to look at
-    program = str(context.pythonExec)  # type: ignore[attr-defined]
+    program = str(context.pythonExec)
     problem = _find_problem(program)
     if problem is not None:
         raise PenstockError(
