@@ -13,7 +13,7 @@ from penstock.coordination.mailbox import Mailbox, Message
 from penstock.coordination.manager import Limits, Manager
 from penstock.coordination.measurements import Measurements, OperatorMeasurements, entries_of, with_measurements
 from penstock.errors import PenstockError
-from penstock.estimate.statistics import CostModel, SelectivityEstimator
+from penstock.estimate import OperatorCosts, Selectivity
 from penstock.network.coefficients import Coefficients, part_of
 from penstock.network.model import Network, Operator
 
@@ -89,11 +89,11 @@ class TokenBucket:
         return keep
 
 
-def _ratio(operator: Operator) -> SelectivityEstimator:
+def _ratio(operator: Operator) -> Selectivity:
     """What an aggregate or a join gives comes in jerks, nothing for a while and then much: it takes long to know."""
     if operator.kind in ("aggregate", "join"):
-        return SelectivityEstimator(operator.selectivity, weight=5_000.0, decay=0.98, surprise=math.inf)
-    return SelectivityEstimator(operator.selectivity)
+        return Selectivity(operator.selectivity, weight=5_000.0, decay=0.98, surprise=math.inf)
+    return Selectivity(operator.selectivity)
 
 
 class Agent:
@@ -120,7 +120,7 @@ class Agent:
         self._mailbox, self._clock = mailbox, clock
         self._lock = threading.RLock()
         operators = network.operators
-        self._models = {query: CostModel({name: operators[name].cost for name in names}) for query, names in queries.items()}
+        self._models = {query: OperatorCosts({name: operators[name].cost for name in names}) for query, names in queries.items()}
         self._ratios = {name: _ratio(operators[name]) for names in queries.values() for name in names}
         self._demands = {
             entry: TokenBucket(pace_s, steady=entry.partition("->")[0] in network.inputs) for entry in entries_of(network, node)
@@ -343,7 +343,7 @@ class Agent:
     def _group(self, query: str) -> dict[str, Any]:
         """The operators of a query as one: seconds for each tuple that enters its first, with the overhead of a batch."""
         model = self._models[query]
-        cost = model.group({name: self._share(name) for name in model.operators})
+        cost = model.group_cost({name: self._share(name) for name in model.operators})
         return {
             "operators": list(model.operators),
             "cost": cost.value,

@@ -48,7 +48,7 @@ class Sharing(Protocol):
     def share_out(self, keep: float) -> np.ndarray:
         """Return the keep of each bucket."""
 
-    def offered(self, rows: Sequence[float]) -> None:
+    def update_offered(self, rows: Sequence[float]) -> None:
         """Take in how many rows of each bucket a batch had, where that is counted."""
 
 
@@ -177,7 +177,7 @@ class Gate:
     def learn_classes(self, offered: Sequence[int]) -> None:
         """Take in how many rows of each class a batch had; older batches count less."""
         if self.sharing is not None:
-            self.sharing.offered(offered)
+            self.sharing.update_offered(offered)
             return
         self.offered_by_class = 0.5 * self.offered_by_class + 0.5 * np.asarray(offered, dtype=np.float64)
 

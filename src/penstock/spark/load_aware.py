@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from penstock.control import Controller, Decision, GateCount, Observation, controller_named
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
-from penstock.las.buckets import BucketCosts
+from penstock.las.bucket_keeps import BucketKeeps
 from penstock.las.knapsack import How
 from penstock.spark.catalyst import seeded_hash
 from penstock.spark.gate import Buckets
@@ -103,7 +103,7 @@ class LoadAware:
         self._buckets = (32 if kind == "native" else 512) if buckets is None else buckets
         delay_target_s = parse_duration(delay_target, "delay_target")
         # One bucket more than hashes reach: null's.
-        self.model = BucketCosts(self._buckets + 1, how=how, floor=floor)
+        self.model = BucketKeeps(self._buckets + 1, how=how, floor=floor)
         inner = controller_named(controller, delay_target_s) if isinstance(controller, str) else controller
         self._by_work = _ByWork(inner, self.model, timed=kind != "native")
         self.shedder = Shedder(delay_target_s, controller=self._by_work, journal=journal)
@@ -232,7 +232,7 @@ class _NotesParam(AccumulatorParam["_Notes | None"]):
 class _ByWork(Controller):
     """Any controller, in units of work: what counts of a row is what it costs, in microseconds."""
 
-    def __init__(self, inner: Controller, model: BucketCosts, *, timed: bool) -> None:
+    def __init__(self, inner: Controller, model: BucketKeeps, *, timed: bool) -> None:
         super().__init__(inner.delay_target_s)
         self._inner, self._model, self._timed = inner, model, timed
         self.notes: Accumulator[_Notes | None] | None = None
@@ -274,7 +274,7 @@ class _ByWork(Controller):
         if not self._timed:
             kept = model.keeps * model.rows
             if observation.kept and kept.sum() > 0 and not observation.cold:
-                model.together(kept * observation.kept / kept.sum(), observation.busy_s or observation.period_s)
+                model.update_from_total(kept * observation.kept / kept.sum(), observation.busy_s or observation.period_s)
             return None
         found = self.notes.value if self.notes is not None else None
         if found is None or self.notes is None:
@@ -284,10 +284,10 @@ class _ByWork(Controller):
             for places, counts, seconds in found.together:
                 rows = np.zeros(model.rows.size)
                 rows[places] = counts
-                model.together(rows, seconds)
-            model.offered(found.rows / np.maximum(model.keeps, 1e-6))
+                model.update_from_total(rows, seconds)
+            model.update_offered(found.rows / np.maximum(model.keeps, 1e-6))
             return float(sum(seconds for _, _, seconds in found.together))
-        model.measured(found.rows, found.seconds, model.keeps)
+        model.update(found.rows, found.seconds, model.keeps)
         return float(found.seconds.sum())
 
     def snapshot(self) -> dict[str, Any]:
