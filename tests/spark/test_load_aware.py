@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from penstock import Controller, Decision, LoadAware, Observation, PenstockError, load_aware
 from penstock.journal.journal import read_journal
-from penstock.las.buckets import BucketCosts
+from penstock.las.bucket_keeps import BucketKeeps
 from penstock.spark import load_aware as load_aware_module
 
 from .conftest import wait_until
@@ -125,10 +125,10 @@ def test_native_operators_are_learnt_by_regression(ticks: Ticks, tmp_path: Path)
 def test_regression_tells_buckets_apart() -> None:
     rng = np.random.default_rng(1)
     true = np.array([1e-3, 5e-3, 2e-2])
-    model = BucketCosts(3)
+    model = BucketKeeps(3)
     for _ in range(400):
         rows = rng.integers(0, 100, 3).astype(float)
-        model.together(rows, float(rows @ true) * (1 + 0.05 * rng.standard_normal()))
+        model.update_from_total(rows, float(rows @ true) * (1 + 0.05 * rng.standard_normal()))
     np.testing.assert_allclose(model.costs_s, true, rtol=0.3)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.coordination.measurements import OperatorMeasurements
-from penstock.estimate.statistics import CostModel, SelectivityEstimator
+from penstock.estimate import OperatorCosts, Selectivity
 from penstock.network.model import Network, Operator
 
 __all__ = ["NodeStatistics"]
@@ -28,7 +28,7 @@ class NodeStatistics:
     def __init__(self, network: Network, queries: Mapping[str, Sequence[str]]) -> None:
         self._operators = {name: network.operators[name] for names in queries.values() for name in names}
         self._costs = {
-            query: CostModel({name: network.operators[name].cost for name in names}) for query, names in queries.items()
+            query: OperatorCosts({name: network.operators[name].cost for name in names}) for query, names in queries.items()
         }
         self._selectivities = {name: _selectivity_estimator(operator) for name, operator in self._operators.items()}
 
@@ -60,8 +60,8 @@ class NodeStatistics:
         """Return the cost of each query as a whole: seconds per row that enters its first operator, and per batch."""
         return {query: self._describe_query(model) for query, model in self._costs.items()}
 
-    def _describe_query(self, model: CostModel) -> dict[str, Any]:
-        cost = model.group({name: self._rows_reaching(name) for name in model.operators})
+    def _describe_query(self, model: OperatorCosts) -> dict[str, Any]:
+        cost = model.group_cost({name: self._rows_reaching(name) for name in model.operators})
         return {
             "operators": list(model.operators),
             "cost": cost.value,
@@ -99,8 +99,8 @@ class NodeStatistics:
                 self._selectivities[name].restore(values)
 
 
-def _selectivity_estimator(operator: Operator) -> SelectivityEstimator:
+def _selectivity_estimator(operator: Operator) -> Selectivity:
     """Return an estimator: a slow one for an aggregate or a join, which emits nothing for a while and then a lot."""
     if operator.kind in ("aggregate", "join"):
-        return SelectivityEstimator(operator.selectivity, weight=5_000.0, decay=0.98, surprise=math.inf)
-    return SelectivityEstimator(operator.selectivity)
+        return Selectivity(operator.selectivity, weight=5_000.0, decay=0.98, surprise=math.inf)
+    return Selectivity(operator.selectivity)
