@@ -17,13 +17,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from penstock.spark.gate import Gate
-from penstock.spark.monitor import PlanCounter
 from pyspark.sql import functions as F
 
+from penstock import Priorities
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT, SLOTS, KeepTable
 from penstock.errors import PenstockError
+from penstock.spark.gates import Gate, GateSpecification, build_gate
+from penstock.spark.plan_counts import PlanCounter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,8 +41,11 @@ def rows(spark: SparkSession, count: int = 20_000) -> DataFrame:
 
 
 def build(df: DataFrame, **options: Any) -> tuple[Gate, DataFrame]:
-    defaults = {"arrival": "arrival", "identity": ["id"], "classes": None, "weights": None, "weight": None}
-    return Gate.build(df, name="g", base_s=BASE_S, **{**defaults, **options})
+    return build_gate(df, GateSpecification(**{"name": "g", "arrival": "arrival", "identity": ("id",), **options}), BASE_S)
+
+
+def set_by_batch(gate: Gate, *entries: float) -> None:
+    gate.publish(gate.state.put_in_force(entries))
 
 
 def ids(df: DataFrame) -> list[int]:
@@ -52,7 +56,7 @@ def test_set_by_batch_it_keeps_what_the_twin_keeps(spark: SparkSession) -> None:
     gate, gated = build(rows(spark))
     u = uniform(gate_seed("g"), [pa.array(np.arange(20_000))])
     for keep in (0.0, 0.25, 1.0, 0.7):
-        gate.publish_batch([keep])
+        set_by_batch(gate, keep)
         assert ids(gated) == np.flatnonzero(u < keep).tolist()
 
 
@@ -61,9 +65,9 @@ def test_set_by_arrival_it_keeps_what_the_twin_keeps(spark: SparkSession) -> Non
     gate, gated = build(rows(spark, count))
     slots = (np.arange(count) * 1000 + int(BASE_S * 1e6)) >> SLOT_SHIFT
     for place, keep in enumerate((0.5, 0.1, 0.9)):
-        gate.ring.decide(int(slots[0]) + 20 + 40 * place, [keep])
-    gate.publish_ring()
-    keep = gate.ring.table().lookup(slots)
+        gate.state.ring.decide(int(slots[0]) + 20 + 40 * place, [keep])
+    gate.publish(gate.state.tables())
+    keep = gate.state.ring.table().lookup(slots)
     assert len(set(keep.tolist())) == 4
     assert ids(gated) == np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep).tolist()
 
@@ -71,22 +75,22 @@ def test_set_by_arrival_it_keeps_what_the_twin_keeps(spark: SparkSession) -> Non
 def test_rows_older_than_the_table_take_its_oldest_entry_and_are_counted(spark: SparkSession) -> None:
     count = 1000
     gate, gated = build(rows(spark, count))
-    gate.ring.decide(((int(BASE_S * 1e6)) >> SLOT_SHIFT) - 5, [0.5])
-    gate.ring.decide((int(BASE_S * 1e6) >> SLOT_SHIFT) + 3 * SLOTS, [0.0])
-    gate.publish_ring()
+    gate.state.ring.decide(((int(BASE_S * 1e6)) >> SLOT_SHIFT) - 5, [0.5])
+    gate.state.ring.decide((int(BASE_S * 1e6) >> SLOT_SHIFT) + 3 * SLOTS, [0.0])
+    gate.publish(gate.state.tables())
     expected = np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(count))]) < 0.5).tolist()
     assert ids(gated) == expected
-    assert gate.meters.take().older_than_ring == len(expected)
+    assert gate.take_reading().older_than_ring == len(expected)
 
 
 def test_classes_have_a_keep_each_and_the_unnamed_share_one(spark: SparkSession) -> None:
     count = 9_000
     gate, gated = build(rows(spark, count), priorities=Priorities("kind", {0: 10, 2: 1}))
-    assert gate.class_names == ("0", "2", "(other)")
-    gate.publish_batch([0.9, 0.2, 0.5])
+    assert gate.state.class_names == ("0", "2", "(other)")
+    set_by_batch(gate, 0.9, 0.2, 0.5)
     keep = np.array([0.9, 0.5, 0.2])[np.arange(count) % 3]
     assert ids(gated) == np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep).tolist()
-    assert gate.meters.take().offered_by_class == (3000, 3000, 3000)
+    assert gate.take_reading().offered_by_class == (3000, 3000, 3000)
 
 
 def test_classes_may_be_an_expression_and_set_by_arrival(spark: SparkSession) -> None:
@@ -94,44 +98,44 @@ def test_classes_may_be_an_expression_and_set_by_arrival(spark: SparkSession) ->
     big = F.when(F.col("id") >= 4_000, "big").otherwise("small")
     gate, gated = build(rows(spark, count), priorities=Priorities(big, {"big": 2, "small": 1}))
     slots = (np.arange(count) * 1000 + int(BASE_S * 1e6)) >> SLOT_SHIFT
-    gate.ring.decide(int(slots[0]) + 10, [0.8, 0.1, 0.0])
-    gate.publish_ring()
-    keep = gate.ring.table().lookup(slots, (np.arange(count) < 4_000).astype(int))
+    gate.state.ring.decide(int(slots[0]) + 10, [0.8, 0.1, 0.0])
+    gate.publish(gate.state.tables())
+    keep = gate.state.ring.table().lookup(slots, (np.arange(count) < 4_000).astype(int))
     assert ids(gated) == np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep).tolist()
 
 
 def test_a_bounded_gate_keeps_what_the_twin_keeps(spark: SparkSession) -> None:
     """Two partitions of ten thousand rows; in full are first all, then 1,000, then 3,000 of each."""
     count = 20_000
-    gate, gated = build(rows(spark, count), bounded=True, weight="w")
+    gate, gated = build(rows(spark, count), is_bounded=True, weight_column="w")
     assert gated.columns == ["id", "arrival", "kind", "w"]
     slots = (np.arange(count) * 1000 + int(BASE_S * 1e6)) >> SLOT_SHIFT
-    gate.ring.decide(int(slots[0]) + 20, [0.8, 1_000.0])
-    gate.ring.decide(int(slots[0]) + 100, [0.5, 3_000.0])
-    gate.publish_ring()
-    keep = gate.ring.table().lookup(slots, ranks=np.arange(count) % 10_000)
+    gate.state.ring.decide(int(slots[0]) + 20, [0.8, 1_000.0])
+    gate.state.ring.decide(int(slots[0]) + 100, [0.5, 3_000.0])
+    gate.publish(gate.state.tables())
+    keep = gate.state.ring.table().lookup(slots, ranks=np.arange(count) % 10_000)
     assert keep.min() == pytest.approx(0.8 * 0.1**4)
     expected = np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep)
     found = {row["id"]: row["w"] for row in gated.select("id", "w").collect()}
     assert sorted(found) == expected.tolist()
     assert [found[place] for place in expected] == pytest.approx((1 / keep[expected]).tolist())
-    assert gate.meters.take().kept >= len(expected)
+    assert gate.take_reading().kept >= len(expected)
 
 
 def test_set_by_batch_a_bounded_gate_has_no_bound(spark: SparkSession) -> None:
-    gate, gated = build(rows(spark), bounded=True)
-    gate.publish_batch(gate.keeps(0.4, full_rows=10.0))
+    gate, gated = build(rows(spark), is_bounded=True)
+    gate.publish(gate.state.put_in_force(gate.state.entries(0.4, full_rows=10.0)))
     assert ids(gated) == np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(20_000))]) < 0.4).tolist()
 
 
 def test_a_bound_needs_an_arrival_column(spark: SparkSession) -> None:
-    with pytest.raises(PenstockError, match=r"gate 'g': bounded=True needs arrival="):
-        build(rows(spark), bounded=True, arrival=None)
+    with pytest.raises(PenstockError, match=r"gate .g.: bounded=True needs arrival="):
+        build(rows(spark), is_bounded=True, arrival=None)
 
 
 def test_weights_undo_the_drop(spark: SparkSession) -> None:
-    gate, gated = build(rows(spark), priorities=Priorities("kind", {0: 4, 1: 1}), weight="w")
-    gate.publish_batch([1.0, 0.25, 0.5])
+    gate, gated = build(rows(spark), priorities=Priorities("kind", {0: 4, 1: 1}), weight_column="w")
+    set_by_batch(gate, 1.0, 0.25, 0.5)
     by_kind = {row["kind"]: row for row in gated.groupBy("kind").agg(F.first("w").alias("w"), F.sum("w").alias("n")).collect()}
     assert {kind: row["w"] for kind, row in by_kind.items()} == {0: 1.0, 1: 4.0, 2: 2.0}
     for row in by_kind.values():
@@ -140,18 +144,18 @@ def test_weights_undo_the_drop(spark: SparkSession) -> None:
 
 def test_rows_without_arrival_are_kept_and_counted(spark: SparkSession) -> None:
     df = rows(spark, 1000).withColumn("arrival", F.when(F.col("id") % 4 != 0, F.col("arrival")))
-    gate, gated = build(df, weight="w")
-    gate.publish_batch([0.0])
+    gate, gated = build(df, weight_column="w")
+    set_by_batch(gate, 0.0)
     assert ids(gated) == list(range(0, 1000, 4))
-    assert gate.meters.take().null_arrivals == 250
+    assert gate.take_reading().null_arrivals == 250
     assert {row["w"] for row in gated.select("w").distinct().collect()} == {1.0}
 
 
 def test_the_mean_arrival_is_that_of_the_rows_kept(spark: SparkSession) -> None:
     gate, gated = build(rows(spark, 10_000))
-    gate.publish_batch([0.3])
+    set_by_batch(gate, 0.3)
     kept = np.array(ids(gated))
-    reading = gate.meters.take()
+    reading = gate.take_reading()
     assert reading.kept == len(kept)
     assert reading.mean_arrival_s == pytest.approx(BASE_S + kept.mean() / 1000, abs=0.002)
 
@@ -159,7 +163,7 @@ def test_the_mean_arrival_is_that_of_the_rows_kept(spark: SparkSession) -> None:
 def test_it_stands_where_it_was_put(spark: SparkSession) -> None:
     """Neither merged with the user's filters nor pushed through a join or an aggregation: its counts are its own."""
     gate, gated = build(rows(spark, 3_000).where("id >= 600").join(spark.range(0, 3_000, 2), "id"))
-    gate.publish_batch([0.5])
+    set_by_batch(gate, 0.5)
     result = gated.where("kind = 1").groupBy("kind").count()
     plan = result._jdf.queryExecution().executedPlan()
     result.collect()
@@ -171,7 +175,7 @@ def test_it_stands_where_it_was_put(spark: SparkSession) -> None:
 
 def test_gates_upstream_of_python_functions_shed_their_work(spark: SparkSession) -> None:
     gate, gated = build(rows(spark, 4_000))
-    gate.publish_batch([0.25])
+    set_by_batch(gate, 0.25)
 
     def passing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
@@ -182,12 +186,9 @@ def test_gates_upstream_of_python_functions_shed_their_work(spark: SparkSession)
 
 def test_several_gates_in_one_plan(spark: SparkSession) -> None:
     left, one = build(rows(spark, 4_000))
-    right, two = Gate.build(
-        rows(spark, 4_000).select("id", F.col("arrival").alias("at")),
-        name="h", base_s=BASE_S, arrival="at", identity=["id"], priorities=Priorities(None, None), weight=None,
-    )  # fmt: skip
-    left.publish_batch([0.5])
-    right.publish_batch([0.2])
+    right, two = build(rows(spark, 4_000).select("id", F.col("arrival").alias("at")), name="h", arrival="at")
+    set_by_batch(left, 0.5)
+    set_by_batch(right, 0.2)
     joined = one.join(two, "id")
     all_ids = [pa.array(np.arange(4_000))]
     both = (uniform(gate_seed("g"), all_ids) < 0.5) & (uniform(gate_seed("h"), all_ids) < 0.2)
@@ -202,26 +203,18 @@ def compilations(spark: SparkSession) -> int:
 def test_a_new_table_needs_no_new_code(spark: SparkSession, tmp_path: Path, by_arrival: bool) -> None:
     """Spark counts its compilations: a running query with a changing table has none."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 2_000).option("numPartitions", 2).load()
-    gate, gated = Gate.build(
-        source,
-        name="g",
-        base_s=time.time(),
-        arrival="timestamp",
-        identity=["value"],
-        priorities=Priorities(None, None),
-        weight="w",
-    )
+    gate, gated = build(source, arrival="timestamp", identity=("value",), weight_column="w")
     kept: list[int] = []
     compiled: list[int] = []
 
     def batch(df: DataFrame, number: int) -> None:
         keep = (number % 9 + 1) / 10
         if by_arrival:
-            gate.cell.publish(KeepTable(10**9 + number, np.full((SLOTS, 1), keep)))
+            gate.publish((KeepTable(10**9 + number, np.full((SLOTS, 1), keep)),))
         else:
-            gate.publish_batch([keep])
+            set_by_batch(gate, keep)
         df.write.format("noop").mode("overwrite").save()
-        kept.append(gate.meters.take().kept)
+        kept.append(gate.take_reading().kept)
         compiled.append(compilations(spark))
 
     counted = gated.groupBy((F.col("value") % 7).alias("k")).agg(F.sum("w"))

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from penstock import Controller, Decision, LoadAware, Observation, PenstockError, load_aware
 from penstock.journal.journal import read_journal
 from penstock.las.bucket_keeps import BucketKeeps
-from penstock.spark import load_aware as load_aware_module
+from penstock.spark import load_aware_worker as worker_module
 
 from .conftest import wait_until
 
@@ -229,18 +229,18 @@ def test_a_worker_that_dies_costs_nothing_but_a_restart(ticks: Ticks, tmp_path: 
 
 def test_a_clock_that_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([10.0, 9.0, 9.5, 3.0])
-    monkeypatch.setattr(load_aware_module.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(worker_module.time, "perf_counter", lambda: next(ticks))
 
     class Sum:
         def add(self, value: Any) -> None:
             self.value = value
 
     notes: Any = Sum()
-    worker = load_aware_module._worker(
-        lambda value: value, "row", notes, columns=("v",), output="r", returned=pa.int64(), buckets=4
+    worker = worker_module.TimedFunction(
+        lambda value: value, "row", notes, columns=("v",), output="r", output_type=pa.int64(), buckets=4
     )
     batch = pa.RecordBatch.from_arrays(
-        [pa.array([1, 2, 3]), pa.array([0, 1, 2], pa.int32())], names=["v", load_aware_module._BUCKET]
+        [pa.array([1, 2, 3]), pa.array([0, 1, 2], pa.int32())], names=["v", worker_module.BUCKET_COLUMN]
     )
     assert [made.column("r").to_pylist() for made in worker(iter([batch]))] == [[1, 2, 3]]
     assert notes.value.rows.tolist() == [1, 1, 1, 0]

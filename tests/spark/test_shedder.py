@@ -31,12 +31,11 @@ from penstock import (
     read_journal,
     register_replay,
 )
+from penstock import filesystem as filesystem_module
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT
-from penstock.errors import PenstockError
-from penstock.journal import journal as journal_module
+from penstock.journal import Journal
 from penstock.simulation.traffic import b_model
-from penstock.spark.replay import register_replay
 
 from .conftest import wait_until
 
@@ -102,7 +101,7 @@ def test_the_observation_is_complete(ticks: Ticks, tmp_path: Path) -> None:
         gated = shedder.gate(ticks(start_ms=now_ms, advance_ms=1), name="in", arrival="timestamp", identity="value")
         query = shedder.foreach_batch(gated, collect_into(seen := {}), checkpoint=tmp_path / "cp")
         wait_until(lambda: len(seen) > 4, query)
-        controller = shedder._loops[0].controller
+        controller = shedder._registry.drivers[0].core.controller
     assert isinstance(controller, Cycle)
     observed = [o for o in controller.seen if o.offered]
     assert [o.batch_id for o in observed] == sorted({o.batch_id for o in observed})
@@ -133,7 +132,7 @@ def test_by_arrival_the_journal_decides(ticks: Ticks, session: SparkSession, tmp
     rows = session.table("arrivals").toArrow()
     micros = rows["arrival"].cast(pa.int64()).to_numpy()
     gate = shedder._gates["in"]
-    keep = gate.ring.table().lookup(micros >> SLOT_SHIFT)
+    keep = gate.state.ring.table().lookup(micros >> SLOT_SHIFT)
     assert len(set(keep.tolist())) > 1
     assert (uniform(gate_seed("in"), [rows["seq"].combine_chunks()]) < keep).all()
     assert rows["w"].to_numpy() == pytest.approx(1 / keep)
@@ -289,8 +288,8 @@ def test_two_native_queries_may_read_one_gate(ticks: Ticks, tmp_path: Path) -> N
         ]
         for query in queries:
             wait_until(lambda: {"a", "b"} <= set(shedder.report().table["query"].to_pylist()), query)
-        wait_until(lambda: len(shedder._gates["in"].ring.changes) > 3)
-    changes = dict(shedder._gates["in"].ring.changes)
+        wait_until(lambda: len(shedder._gates["in"].state.ring.changes) > 3)
+    changes = dict(shedder._gates["in"].state.ring.changes)
     for name in ("a", "b"):
         journaled = {d.from_slot: d.gates["in"] for d in read_journal(tmp_path / name / "penstock").decisions}
         assert {slot: journaled[slot] for slot in changes} == changes
@@ -300,11 +299,11 @@ def test_watch_a_query_that_runs(ticks: Ticks, tmp_path: Path) -> None:
     with Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
         query = gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")).start()
-        assert shedder.watch(query) is query
+        assert shedder.attach(query) is query
         wait_until(lambda: shedder.report().table.num_rows > 3, query)
     assert not query.isActive
     with pytest.raises(PenstockError, match="has ended"):
-        shedder.watch(query)
+        shedder.attach(query)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
@@ -371,7 +370,7 @@ def test_a_full_disk_keeps_the_last_table_and_the_job(ticks: Ticks, tmp_path: Pa
         def full(_: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        monkeypatch.setattr(journal_module.os, "fsync", full)
+        monkeypatch.setattr(filesystem_module.os, "fsync", full)
         mark = len(seen)
         wait_until(lambda: len(seen) > mark + 3, query)
         during = range(mark + 1, mark + 3)
@@ -457,18 +456,18 @@ def test_a_query_stopped_by_the_user_lets_go_of_its_journal(ticks: Ticks, tmp_pa
     query = shedder.start(gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")))
     wait_until(lambda: shedder.report().table.num_rows > 1, query)
     query.stop()
-    wait_until(shedder._loops[0]._closed.is_set)
-    journal_module.Journal(tmp_path / "cp" / "penstock").close()
+    wait_until(lambda: shedder._registry.drivers[0].is_closed)
+    Journal(tmp_path / "cp" / "penstock").close()
     shedder.stop()
 
 
 def test_reports_that_come_late_twice_or_never(ticks: Ticks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three reports one is lost, one comes twice, and one comes again after the next; garbage comes too."""
-    from penstock.spark.by_arrival import ArrivalLoop
+    from penstock.spark.arrival_driver import ArrivalDriver
 
-    deliver, kept_back = ArrivalLoop.report, []
+    deliver, kept_back = ArrivalDriver.report, []
 
-    def unreliable(self: ArrivalLoop, text: str) -> None:
+    def unreliable(self: ArrivalDriver, text: str) -> None:
         number = json.loads(text)["batchId"]
         if number % 3 == 1:
             return
@@ -478,12 +477,12 @@ def test_reports_that_come_late_twice_or_never(ticks: Ticks, tmp_path: Path, mon
         kept_back[:] = [text]
         deliver(self, "{")
 
-    monkeypatch.setattr(ArrivalLoop, "report", unreliable)
+    monkeypatch.setattr(ArrivalDriver, "report", unreliable)
     with Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
         query = shedder.start(gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")))
         wait_until(lambda: shedder.report().table.num_rows > 8, query)
-        controller = shedder._loops[0].controller
+        controller = shedder._registry.drivers[0].core.controller
     assert isinstance(controller, Cycle)
     seen = [o.batch_id for o in controller.seen]
     assert seen == sorted(set(seen))

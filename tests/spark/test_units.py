@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from penstock.spark.gate import Gate
 from pyspark.sql import functions as F
 
-from penstock import Controller, Decision, Observation, Shedder, WholeKeys, WholeWindows, key, read_journal
+from penstock import Controller, Decision, Observation, Priorities, Shedder, WholeKeys, WholeWindows, read_journal
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.units import WindowRing
 from penstock.errors import PenstockError
+from penstock.spark.gates import GateSpecification, build_gate
 
 from .conftest import wait_until
 
@@ -167,12 +167,11 @@ def test_windows_are_whole_whatever_they_are(
     seconds = pa.array([(first_s + at) * SECOND_US for at, _ in rows], pa.timestamp("us", tz="UTC"))
     table = pa.table({"id": list(range(len(rows))), "t": seconds, "g": pa.array([g for _, g in rows], pa.int64())})
     df = session.createDataFrame(table)
-    build: Any = {"name": "any", "base_s": 0.0, "arrival": None, "identity": None, "classes": None, "weights": None}
-    gate, gated = Gate.build(df, weight=None, unit=unit, **build)
+    gate, gated = build_gate(df, GateSpecification("any", unit=unit), base_s=0.0)
     windows = gate.windows
     assert windows is not None
     for at, keep in sorted(keeps):
-        gate.publish_batch((keep, float(unit.ordinal((first_s + at) * SECOND_US))))
+        gate.publish(gate.state.put_in_force((keep, float(unit.ordinal((first_s + at) * SECOND_US)))))
 
     def answers(source: DataFrame) -> DataFrame:
         return source.groupBy(F.window("t", *shown), "g").agg(F.sort_array(F.collect_list("id")).alias("ids"))
@@ -181,11 +180,11 @@ def test_windows_are_whole_whatever_they_are(
         return {(row[0], row["g"]): row["ids"] for row in found.selectExpr("unix_micros(window.start)", "g", "ids").collect()}
 
     full = collected(answers(df))
-    found = collected(answers(gated).where(windows.whole(F.col("window"), [F.col("g")] if by else [])))
+    found = collected(answers(gated).where(windows.is_whole(F.col("window"), [F.col("g")] if by else [])))
     assert all(ids == full[key] for key, ids in found.items()), "every window that is delivered is exact"
     order = list(full)
     ordinals = np.array([(start - unit.offset) // unit.slide for start, _ in order])
-    fates = windows.ring.fate(ordinals, *([pa.array([g for _, g in order], pa.int64())] if by else []))
+    fates = windows.state.ring.fate(ordinals, *([pa.array([g for _, g in order], pa.int64())] if by else []))
     due = {key for key, fate in zip(order, fates.tolist(), strict=True) if fate}
     assert set(found) == due, "all that are kept are delivered, and no other"
 
@@ -253,17 +252,17 @@ def test_bad_units_are_refused(ticks: Ticks) -> None:
     df = events(ticks())
     shedder = Shedder("2s")
     for options, message in (
-        ({"unit": "row"}, r"unit must be key\(...\) or window\(...\), got 'row'"),
-        ({"unit": WholeKeys("user")}, "there is no column 'user' for its unit; the columns are value, t, g"),
+        ({"unit": "row"}, r"unit must be WholeKeys\(...\) or WholeWindows\(...\), got 'row'"),
+        ({"unit": WholeKeys("user")}, "there is no unit column 'user'; the columns are value, t, g"),
         ({"unit": WholeWindows("value", "1s")}, "the time column 'value' must be a timestamp, it is bigint"),
-        ({"unit": WholeWindows("t", "1s", by="host")}, "there is no column 'host' for its unit"),
+        ({"unit": WholeWindows("t", "1s", by="host")}, "there is no unit column 'host'"),
         ({"unit": WholeKeys("g"), "identity": "value"}, "identity tells rows apart, and this gate keeps whole keys"),
         ({"unit": WholeKeys("g"), "bounded": True, "arrival": "t"}, "bounded looks at single rows"),
         (
-            {"unit": WholeWindows("t", "2s", "1s"), "weight": "w"},
+            {"unit": WholeWindows("t", "2s", "1s"), "weight_column": "w"},
             "a row lies in 2 windows, each kept or not, so it has no weight",
         ),
-        ({"unit": WholeWindows("t", "2s"), "classes": "g", "weights": {1: 2}}, "rows of several classes lie in one window"),
+        ({"unit": WholeWindows("t", "2s"), "priorities": Priorities("g", {1: 2})}, "rows of several classes lie in one window"),
     ):
         with pytest.raises(PenstockError, match=message):
             shedder.gate(df, **options)
@@ -281,7 +280,7 @@ def test_bad_units_are_refused(ticks: Ticks) -> None:
         (lambda: WholeWindows("t", "1s", "2s"), "the slide of a window must be at most its length of 1 s, got 2 s"),
         (lambda: WholeWindows("t", "-1s"), "the length of a window"),
         (lambda: WholeWindows("", "1s"), "needs the name of the column with the time"),
-        (key, "needs the names of one or more columns"),
+        (WholeKeys, "needs the names of one or more columns"),
     ):
         with pytest.raises(PenstockError, match=message):
             call()

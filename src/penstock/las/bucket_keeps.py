@@ -81,15 +81,13 @@ class BucketKeeps:
             self.rows = 0.7 * self.rows + 0.3 * offered if self.rows.any() else offered.copy()
 
     def share_out(self, keep: float) -> Values:
-        """Set ``keeps`` so that this share of the work stays, and return them."""
+        """Return the keep of each bucket that leaves this share of the work. ``keeps`` changes only when they are in force."""
         costs_s = self.costs_s
         if keep >= 1.0 or self.mean_s is None:
-            self.keeps = np.full(self.rows.size, min(1.0, keep))
-        else:
-            # A bucket without rows so far may get some: count it as a little.
-            rows = self.rows + 1e-3 * float(self.rows.mean())
-            self.keeps = allocate(rows, costs_s, keep * float(rows @ costs_s), how=self.how, floor=self.floor)
-        return self.keeps
+            return np.full(self.rows.size, min(1.0, keep))
+        # A bucket without rows so far may get some: count it as a little.
+        rows = self.rows + 1e-3 * float(self.rows.mean())
+        return allocate(rows, costs_s, keep * float(rows @ costs_s), how=self.how, floor=self.floor)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
