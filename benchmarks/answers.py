@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import Say
-from benchmarks.results import Bar, Claim, Result, Row
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Claim, Result, Row
 from penstock.simulation.keys import zipf_keys
 from penstock.simulation.plotting import by_panel, lines
 from penstock.simulation.traffic import b_model

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import Say
-from benchmarks.gated import gated
-from benchmarks.results import Bar, Result, Row
-from benchmarks.timing import best_of, one_core
+from benchmarks.support.fixed_gate import gated
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
+from benchmarks.support.timing import best_of, one_core
 from penstock.simulation.plotting import bars
 from penstock.spark.fresh_session import fresh_session
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import Say
-from benchmarks.gated import gated
-from benchmarks.results import Bar, Claim, Result, Row
+from benchmarks.support.fixed_gate import gated
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Claim, Result, Row
 from penstock.simulation.keys import zipf_keys
 from penstock.simulation.plotting import by_panel, lines
 from penstock.spark.fresh_session import fresh_session

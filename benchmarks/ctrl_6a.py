@@ -6,20 +6,20 @@ share of periods above the target, and loss. See ``ctrl_6`` for all of the setti
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import ctrl_6
-from benchmarks.results import Result
+from benchmarks.support import ctrl_figure6
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Result
 
 __all__ = ["plot", "run"]
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run it."""
-    return ctrl_6.figure("ctrl-6a", 0.005, quick=quick, say=say)
+    return ctrl_figure6.figure("ctrl-6a", 0.005, quick=quick, say=say)
 
 
 def plot(result: Result, path: Path) -> None:
     """Draw it."""
-    ctrl_6.draw(result, path, "Open loop against feedback, constant cost")
+    ctrl_figure6.draw(result, path, "Open loop against feedback, constant cost")

@@ -6,21 +6,21 @@ third arm estimates the cost while it runs. See ``ctrl_6`` for all of the settin
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import ctrl_6
-from benchmarks.results import Result
+from benchmarks.support import ctrl_figure6
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Result
 from penstock.simulation.profile import Profile
 
 __all__ = ["plot", "run"]
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run it."""
-    return ctrl_6.figure("ctrl-6b", Profile.sine(0.005, 0.5, 100.0), quick=quick, say=say)
+    return ctrl_figure6.figure("ctrl-6b", Profile.sine(0.005, 0.5, 100.0), quick=quick, say=say)
 
 
 def plot(result: Result, path: Path) -> None:
     """Draw it."""
-    ctrl_6.draw(result, path, "Open loop against feedback, sinusoidal cost")
+    ctrl_figure6.draw(result, path, "Open loop against feedback, sinusoidal cost")

@@ -6,14 +6,14 @@ is what the paper did with GLPK.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.cold import cold_scorer
-from benchmarks.fit_networks import FIGURE9, figure9
-from benchmarks.results import Bar, Claim, Result, Row
-from benchmarks.timing import best_of
+from benchmarks.support.cold_linprog import cold_scorer
+from benchmarks.support.fit_networks import FIGURE9, figure9
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Claim, Result, Row
+from benchmarks.support.timing import best_of
 from penstock.planning import Fit, Solver
 from penstock.simulation.plotting import lines
 
@@ -22,7 +22,7 @@ __all__ = ["plot", "run"]
 _EPSILON = 0.05
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Plan all five networks with each method."""
     rows: list[Row] = []
     for number, costs in enumerate(FIGURE9):

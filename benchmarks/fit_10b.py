@@ -5,13 +5,13 @@ Solver runs at a greatest error of 5%; the expected error that comes of it under
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.fit_networks import FIGURE9, MAX_RATE, figure9
-from benchmarks.results import Claim, Result, Row
-from benchmarks.timing import best_of
+from benchmarks.support.fit_networks import FIGURE9, MAX_RATE, figure9
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
+from benchmarks.support.timing import best_of
 from penstock.planning import Exponential, Solver, SolverW
 from penstock.simulation.plotting import lines
 
@@ -20,7 +20,7 @@ __all__ = ["plot", "run"]
 _EPSILON, _LAMBDA = 0.05, 5.0
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Plan all five networks with both."""
     rows: list[Row] = []
     workload = Exponential([_LAMBDA, _LAMBDA], [MAX_RATE, MAX_RATE])

@@ -6,13 +6,13 @@ Lambda is read as the mean rate in tuples a second: the paper says that with a g
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.fit_networks import FIGURE9, MAX_RATE, figure9
-from benchmarks.results import Claim, Result, Row
-from benchmarks.timing import timed
+from benchmarks.support.fit_networks import FIGURE9, MAX_RATE, figure9
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
+from benchmarks.support.timing import timed
 from penstock.planning import Exponential, SolverW
 from penstock.simulation.plotting import lines
 
@@ -22,7 +22,7 @@ _LAMBDAS = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
 _EXPECTED = 0.0144
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Plan every network at every lambda."""
     rows: list[Row] = []
     programs: dict[str, list[int]] = {}

@@ -6,16 +6,16 @@ The paper takes TCP traces; here two on-off sources as bursty as BC-pAug89, thei
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.fit_networks import MAX_RATE, chains
-from benchmarks.results import Claim, Result, Row
-from benchmarks.timing import timed
+from benchmarks.support.fit_networks import MAX_RATE, chains
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
+from benchmarks.support.timing import timed
 from penstock.planning import Empirical, SolverW
 from penstock.simulation.plotting import lines
 from penstock.simulation.traffic import on_off
@@ -35,7 +35,7 @@ def recorded_rates(seconds: float) -> NDArray[np.float64]:
     return found
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Plan at every provision level."""
     samples = recorded_rates(_LENGTH_S / (4 if quick else 1))
     workload = Empirical(samples, [MAX_RATE, MAX_RATE])

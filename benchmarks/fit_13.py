@@ -6,14 +6,14 @@ input or behind the shared operator; C-FIT finds the latter by its drop order, S
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.cold import cold_scorer
-from benchmarks.fit_networks import fan_out
-from benchmarks.results import Claim, Result, Row
-from benchmarks.timing import best_of
+from benchmarks.support.cold_linprog import cold_scorer
+from benchmarks.support.fit_networks import fan_out
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
+from benchmarks.support.timing import best_of
 from penstock.planning import Fit, Solver
 from penstock.simulation.plotting import lines
 
@@ -23,7 +23,7 @@ _EPSILON = 0.01
 _ARMS = ("Solver, cold LPs", "Solver", "C-FIT")
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Plan every fan-out with each method."""
     rows: list[Row] = []
     for branches in (2, 8, 32) if quick else (2, 4, 8, 16, 32, 64):

@@ -7,15 +7,15 @@ table 3, steps of 10% of the greatest feasible rate, and with the geometric spre
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.fit_networks import MAX_RATE, chains
-from benchmarks.results import Bar, Claim, Result, Row
-from benchmarks.timing import timed
+from benchmarks.support.fit_networks import MAX_RATE, chains
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Claim, Result, Row
+from benchmarks.support.timing import timed
 from penstock.errors import PenstockError
 from penstock.planning import Exponential, Fit, Solver, SolverW
 from penstock.planning.spread import Steps
@@ -28,7 +28,7 @@ _PAPER = {2: 46, 4: 984, 8: 42472}
 _LAMBDA = 3.0
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all dimensions."""
     rows: list[Row] = []
     drawn: dict[str, tuple[list[float], list[float]]] = {}
@@ -80,7 +80,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
     return Result("fit-14", rows, bars=bars, claims=claims, lines=drawn)
 
 
-def _geometric(inputs: int, say: Callable[[str], None]) -> tuple[float | None, float | None]:
+def _geometric(inputs: int, say: Say) -> tuple[float | None, float | None]:
     """How far the spread that keeps 10% goes."""
     try:
         fit, taken_s = timed(partial(Fit, chains(_COSTS[inputs], max_rate=1000.0), 0.1))

@@ -6,11 +6,11 @@ spread, and with the equal steps of paper 003, where the step is the same at eve
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.fit_networks import chains
-from benchmarks.results import Claim, Result, Row
+from benchmarks.support.fit_networks import chains
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
 from penstock.planning import EarlyFit, Fit
 from penstock.simulation.plotting import lines
 
@@ -20,7 +20,7 @@ _EPSILONS = (0.02, 0.05, 0.1, 0.15, 0.2)
 _LOADS = (1.0, 0.75, 0.5, 0.25)
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Count the entries of each table."""
     rows: list[Row] = []
     drawn: dict[str, tuple[list[float], list[float]]] = {}

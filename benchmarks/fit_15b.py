@@ -6,11 +6,12 @@ within a given difference of the right score, as a share of B's new table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.fit_networks import chains
-from benchmarks.results import Claim, Result, Row
+from benchmarks.support.fit_networks import chains
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
 from penstock.network import Network
 from penstock.planning import Fit, Table
 from penstock.planning.table import entries_to_send
@@ -28,7 +29,7 @@ def table_of_b(network: Network) -> Table:
 
 
 def resent(
-    name: str, changed: Sequence[tuple[str, Network]], say: Callable[[str], None]
+    name: str, changed: Sequence[tuple[str, Network]], say: Say
 ) -> tuple[list[Row], dict[str, tuple[list[float], list[float]]]]:
     """Compare each changed network's table with the one before."""
     known = table_of_b(chains((64.0, 32.0)))
@@ -46,7 +47,7 @@ def resent(
     return rows, drawn
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Lower the selectivity in steps."""
     values = (1.0, 0.8, 0.5) if quick else (1.0, 0.95, 0.9, 0.8, 0.65, 0.5)
     changed = [(f"selectivity {value:g}", chains((64.0, 32.0), selectivity=value)) for value in values]

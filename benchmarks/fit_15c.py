@@ -6,18 +6,18 @@ must send to A so that A stays within a given difference of the right score, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.fit_15b import resent
-from benchmarks.fit_networks import chains
-from benchmarks.results import Claim, Result
+from benchmarks.support.fit_networks import chains
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result
 from penstock.simulation.plotting import lines
 
 __all__ = ["plot", "run"]
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:  # noqa: ARG001 - an instant
+def run(*, quick: bool, say: Say) -> Result:  # noqa: ARG001 - an instant
     """Move load in steps."""
     changed = [(f"parent-to-child-{moved:g}", chains((64.0, 32.0), moved_ms=moved)) for moved in (8.0, 16.0, 24.0)]
     rows, drawn = resent("move", changed, say)

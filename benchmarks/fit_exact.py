@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.cold import cold_scorer
-from benchmarks.fit_networks import chains, fan_out, figure9, overloaded_rates, random_chains, random_tree
 from benchmarks.fit_table1 import figure1
-from benchmarks.results import Bar, Claim, Result, Row
-from benchmarks.timing import timed
+from benchmarks.support.cold_linprog import cold_scorer
+from benchmarks.support.fit_networks import chains, fan_out, figure9, overloaded_rates, random_chains, random_tree
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Claim, Result, Row
+from benchmarks.support.timing import timed
 from penstock.network import Network
 from penstock.planning import EarlyFit, Exact, Exponential, Fit, Greedy, Planner, Solver, SolverW
 from penstock.planning.point_quadtree import PointQuadtree
@@ -26,7 +27,7 @@ from penstock.simulation.plotting import bars as bar_chart
 __all__ = ["plot", "run"]
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Compare on small networks, then measure on large ones."""
     rows: list[Row] = []
     count = 100 if quick else 1000

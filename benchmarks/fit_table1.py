@@ -5,9 +5,10 @@ An overloaded node serves its subqueries round robin, tuple by tuple, so all get
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from benchmarks.results import Claim, Result, Row
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
 from penstock.network import Network, NetworkBuilder
 from penstock.planning import Exact, Greedy
 
@@ -58,7 +59,7 @@ def round_robin(rates: Sequence[float], costs: Sequence[float], capacity: float 
     return done
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:  # noqa: ARG001 - an instant
+def run(*, quick: bool, say: Say) -> Result:  # noqa: ARG001 - an instant
     """Walk through the five plans."""
     rows: list[Row] = []
     right = True

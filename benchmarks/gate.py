@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.results import Bar, Result, Row
-from benchmarks.timing import best_of, one_core
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
+from benchmarks.support.timing import best_of, one_core
 from penstock.spark.fresh_session import fresh_session
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _SPAN_S = 900.0
 """The arrivals lie in the quarter of an hour before now, within the ring's 18 minutes."""
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Measure all arms."""
     rows = _QUICK_ROWS if quick else _ROWS
     with one_core(), fresh_session("gate", 1) as (spark, _):

@@ -7,13 +7,13 @@ Rows cost 0.2 to 12.8 ms of CPU in Python; capacity is measured before. Keys are
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.las_spark import TARGET_S, Arm, Arrivals, LoadJob
-from benchmarks.results import Bar, Claim, Result, Row
+from benchmarks.support.las_spark import TARGET_S, Arm, Arrivals, LoadJob
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Claim, Result, Row
 from penstock.simulation.las_queue import zipf_at
 from penstock.simulation.plotting import by_panel, lines
 from penstock.spark.fresh_session import fresh_session
@@ -24,7 +24,7 @@ _KEYS, _CORES = 4_096, 2
 _UNDER = {"A": 0.0, "B": 0.5, "C": 0.0, "D": 0.0, "E": -0.5, "F": 0.0, "G": 0.0}
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run the three arms on the same rows."""
     phase_s = 6.0 if quick else 12.0
     with fresh_session("las-10", _CORES) as (spark, scratch):

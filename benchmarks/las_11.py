@@ -7,13 +7,13 @@ learnt cost, ours, and ours with keeps by the root of the cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.las_spark import TARGET_S, Arm, Arrivals, LoadJob
-from benchmarks.results import Bar, Result, Row
+from benchmarks.support.las_spark import TARGET_S, Arm, Arrivals, LoadJob
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
 from penstock.simulation.las_queue import zipf_at
 from penstock.simulation.plotting import lines
 from penstock.spark.fresh_session import fresh_session
@@ -23,7 +23,7 @@ __all__ = ["plot", "run"]
 _ENTITIES, _CORES, _UNDER, _FROM_S = 5_000, 2, 0.25, 15.0
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run the arms on the same rows."""
     seconds = 35.0 if quick else 75.0
     rng = np.random.default_rng(2)

@@ -6,20 +6,20 @@ sketches; ours is ``cost-aware``. 5,000 runs a point, as in the paper. At 25%, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.las_runs import Setting, draw, lines_of, rows_of, run_settings
-from benchmarks.results import Bar, Claim, Result
+from benchmarks.support.las_runs import Setting, draw, lines_of, rows_of, run_settings
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Claim, Result
 
 __all__ = ["plot", "run"]
 
 _UNDER = (-0.1, 0.0, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all points."""
     settings = [Setting(100 * under, f"{100 * under:.0f}%", under=under) for under in _UNDER]
     wide = Setting(25.0, "25%, 544 columns", epsilon=0.005)

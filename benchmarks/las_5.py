@@ -5,18 +5,18 @@ Small thresholds are the hard ones: below the greatest cost of 6.4 ms a single t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.las_runs import Setting, draw, lines_of, rows_of, run_settings
-from benchmarks.results import Claim, Result
+from benchmarks.support.las_runs import Setting, draw, lines_of, rows_of, run_settings
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result
 
 __all__ = ["plot", "run"]
 
 _TAUS_MS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all thresholds."""
     settings = [Setting(max(tau, 0.05), f"{tau:g} ms", tau_s=tau / 1e3) for tau in _TAUS_MS]
     found = run_settings("las-5", settings, quick=quick, say=say, every=5)

@@ -5,18 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.las_runs import Setting, draw, lines_of, rows_of, run_settings
-from benchmarks.results import Claim, Result
+from benchmarks.support.las_runs import Setting, draw, lines_of, rows_of, run_settings
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result
 
 __all__ = ["plot", "run"]
 
 _GREATEST_MS = (0.1, 0.4, 1.6, 6.4, 25.6, 51.2)
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all costs."""
     settings = [Setting(w, f"{w:g} ms", w_max_s=w / 1e3, tau_s=w / 1e3) for w in _GREATEST_MS]
     found = run_settings("las-6", settings, quick=quick, say=say, every=5)

@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.las_runs import Setting, draw, lines_of, rows_of, run_settings
-from benchmarks.results import Claim, Result
+from benchmarks.support.las_runs import Setting, draw, lines_of, rows_of, run_settings
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result
 
 __all__ = ["plot", "run"]
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all distributions."""
     settings = [Setting(0.0, "uniform", alpha=None)]
     settings += [Setting(alpha, f"Zipf-{alpha:.1f}", alpha=alpha) for alpha in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)]

@@ -5,18 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.las_runs import Setting, draw, lines_of, rows_of, run_settings
-from benchmarks.results import Claim, Result
+from benchmarks.support.las_runs import Setting, draw, lines_of, rows_of, run_settings
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result
 
 __all__ = ["plot", "run"]
 
 _EPSILONS = (0.9, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all precisions."""
     settings = [Setting(epsilon, f"{epsilon:g}", epsilon=epsilon) for epsilon in _EPSILONS]
     found = run_settings("las-8", settings, quick=quick, say=say, every=5)

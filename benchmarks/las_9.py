@@ -7,13 +7,13 @@ paper's constraint is over the whole stream; shown is the mean over windows of 4
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.las_runs import METHODS
-from benchmarks.results import Claim, Result, Row
+from benchmarks.support.las_runs import METHODS
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
 from penstock.simulation.las_queue import LasRun, Method, Stream, phases, simulate_las
 from penstock.simulation.plotting import by_panel, lines
 
@@ -22,7 +22,7 @@ __all__ = ["plot", "run"]
 _TAU_S, _WINDOW, _LENGTH = 64e-3, 4_000, 20_000
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run the phases on several seeds."""
     seeds = 3 if quick else 50
     rows: list[Row] = []

@@ -7,13 +7,13 @@ larger spread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.results import Claim, Result, Row
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
 from penstock.las import AVG, CostAware, CostSketch, DecayingOperator
 from penstock.simulation.las_queue import Stream, simulate_las, simulate_plain, synthetic
 from penstock.simulation.plotting import lines
@@ -36,7 +36,7 @@ class _Recording(CostAware):
         return dropped
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Count by fifths of the cost."""
     seeds = range(2 if quick else 10)
     shares: dict[str, list[np.ndarray]] = {}

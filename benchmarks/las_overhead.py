@@ -6,14 +6,15 @@ sketch update and lookup of 100,000 keys in four rows and 54 columns. And how ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.results import Bar, Result, Row
-from benchmarks.timing import best_of, timed
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
+from benchmarks.support.timing import best_of, timed
 from penstock.las.countmin import CostSketch
 from penstock.simulation.las_queue import simulate_las, synthetic
 
@@ -29,7 +30,7 @@ class _Sum:
         self.value = value
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Measure both forms."""
     from penstock.spark.load_aware import _BUCKET, _worker  # noqa: PLC0415 - needs PySpark
 

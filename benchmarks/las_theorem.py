@@ -6,11 +6,10 @@ real sketches. The paper's interval is [32.08, 32.92].
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from benchmarks.results import Claim, Result, Row
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
 from penstock.las.countmin import UniversalHash
 
 __all__ = ["expected_ratio", "run"]
@@ -27,7 +26,7 @@ def expected_ratio(cost: float, costs: np.ndarray, columns: int) -> float:
     return (total - cost) / (n - 1) - spread
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Compare formula and sketches for the cheapest, a middle and the dearest cost."""
     costs = np.repeat(np.arange(1.0, 65.0), 64)
     keys = np.arange(costs.size)

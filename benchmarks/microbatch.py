@@ -7,13 +7,13 @@ fewer and fewer rows through beyond what the controller expects. No controller i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.results import Bar, Claim, Result, Row
-from benchmarks.simulated import averaged, over_seeds
+from benchmarks.support.averages import averaged, over_seeds
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Claim, Result, Row
 from penstock.control import Aurora, Controller, Ctrl, KeepAll, MicroBatch, Seamless
 from penstock.simulation.micro_batch_engine import simulate_micro_batches
 from penstock.simulation.outcome import Outcome
@@ -33,7 +33,7 @@ _KINDS: dict[str, type[Controller]] = {
 }
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all of them."""
     seeds = 3 if quick else 10
     rows: list[Row] = []

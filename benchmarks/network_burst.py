@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import Say
-from benchmarks.network_runs import NetworkRun, best_score, run_network
-from benchmarks.results import Bar, Claim, Result, Row
+from benchmarks.support.network_runs import NetworkRun, best_score, run_network
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Claim, Result, Row
 from penstock.simulation.plotting import by_panel, lines
 from penstock.simulation.traffic import b_model
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import Say
-from benchmarks.results import Claim, Result, Row
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
 from penstock.coordination import DFit, Message
 from penstock.coordination.measurements import declared_measurements
 from penstock.network import Network, NetworkBuilder

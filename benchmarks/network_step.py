@@ -9,9 +9,9 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from benchmarks import Say
-from benchmarks.network_runs import NetworkRun, run_network
-from benchmarks.results import Bar, Result, Row
+from benchmarks.support.network_runs import NetworkRun, run_network
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
 from penstock.simulation.plotting import lines
 
 __all__ = ["plot", "run"]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import Say
 from benchmarks.fit_table1 import PLANS
-from benchmarks.network_runs import UNIT_S, NetworkRun, best_score, run_network
-from benchmarks.results import Bar, Claim, Result, Row
+from benchmarks.support.network_runs import UNIT_S, NetworkRun, best_score, run_network
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Claim, Result, Row
 from penstock.simulation.plotting import grouped_bars
 
 __all__ = ["plot", "run"]

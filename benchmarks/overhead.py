@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.results import Bar, Result, Row
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
 from penstock.spark.fresh_session import fresh_session
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _ROUNDS, _QUICK_ROUNDS = 10, 4
 _MOST_RATIO, _MOST_MS = 1.05, 15.0
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run the four arms in turn."""
     rounds = _QUICK_ROUNDS if quick else _ROUNDS
     medians_ms: dict[str, list[float]] = {}

@@ -7,13 +7,13 @@ its authors found 250 to 1000 ms to be best.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.results import Claim, Result, Row
-from benchmarks.simulated import averaged, over_seeds
+from benchmarks.support.averages import averaged, over_seeds
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
 from penstock.control import Ctrl
 from penstock.control.design import advise_period
 from penstock.simulation.outcome import Outcome
@@ -27,7 +27,7 @@ _TARGET_S, _COST_S, _LENGTH_S, _LOAD = 2.0, 0.005, 400.0, 1.5
 _PERIODS_S = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all periods."""
     seeds = 2 if quick else 10
     traces = [on_off(_LOAD / _COST_S, _LENGTH_S, seed=seed) for seed in range(seeds)]

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.results import Bar, Result
-from benchmarks.timing import one_core
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result
+from benchmarks.support.timing import one_core
 from penstock.spark.fresh_session import fresh_session
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _BATCHES, _QUICK_BATCHES, _WARM_UP = 10, 5, 2
 _LEAST_ROWS_PER_S = 500_000.0
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Play a generator and a file."""
     batches = _QUICK_BATCHES if quick else _BATCHES
     with one_core() as pinned, fresh_session("replay", 1) as (spark, scratch):

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.results import Claim, Result, Row
-from benchmarks.simulated import averaged, mean_between, over_seeds
+from benchmarks.support.averages import averaged, mean_between, over_seeds
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
 from penstock.control import Controller, Ctrl, Seamless
 from penstock.simulation.operator_network import OperatorNetwork, simulate_network
 from penstock.simulation.outcome import Outcome
@@ -43,7 +44,7 @@ def flat_coefficients() -> dict[str, float]:
     return {str(place): value for place, value in enumerate(OperatorNetwork.flat(10, 1 / _CAPACITY).coefficients())}
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run both."""
     seeds = 2 if quick else 5
     arms: dict[str, Callable[[], Controller]] = {

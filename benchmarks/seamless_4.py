@@ -6,12 +6,12 @@ See ``qn_complex`` for network and arrivals, and ``seamless-table1`` for more he
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.qn_complex import TARGET_S, runs
-from benchmarks.results import Claim, Result
-from benchmarks.simulated import averaged, mean_between
+from benchmarks.support.averages import averaged, mean_between
+from benchmarks.support.protocol import Say
+from benchmarks.support.qn_complex import TARGET_S, runs
+from benchmarks.support.results import Claim, Result
 from penstock.simulation.plotting import lines
 
 __all__ = ["plot", "run"]
@@ -19,7 +19,7 @@ __all__ = ["plot", "run"]
 _DRAWN = ("SEaMLeSS", "CTRL, H = 0.99", "Aurora, H = 0.92")
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run the three that the figure shows."""
     found = runs(list(_DRAWN), 1 if quick else 5, say)
     ctrl = found["CTRL, H = 0.99"][0]

@@ -6,14 +6,14 @@ periods. Counted are violation, loss, and how much the delay still swings betwee
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.results import Claim, Result, Row
 from benchmarks.seamless_3 import TARGET_S, flat_coefficients, flat_run
-from benchmarks.simulated import averaged, mean_between, over_seeds
+from benchmarks.support.averages import averaged, mean_between, over_seeds
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
 from penstock.control import Seamless
 from penstock.simulation.outcome import Outcome
 from penstock.simulation.plotting import lines
@@ -24,7 +24,7 @@ _PERIODS = (1, 10, 20, 30, 40, 60)
 _DRAWN = (1, 30, 60)
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all P."""
     seeds = 2 if quick else 5
     rows: list[Row] = []

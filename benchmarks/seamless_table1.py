@@ -6,13 +6,12 @@ arrivals; means of five runs, the worst violation of all of them. See ``qn_compl
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from benchmarks.qn_complex import ARMS, runs
-from benchmarks.results import Claim, Result, Row
-from benchmarks.simulated import averaged
+from benchmarks.support.averages import averaged
+from benchmarks.support.protocol import Say
+from benchmarks.support.qn_complex import ARMS, runs
+from benchmarks.support.results import Claim, Result, Row
 
 __all__ = ["run"]
 
@@ -24,7 +23,7 @@ _PAPER = {
 }
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all arms."""
     found = runs(list(ARMS), 1 if quick else 5, say)
     rows: list[Row] = []

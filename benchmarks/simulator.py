@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from benchmarks import qn_complex
-from benchmarks.results import Bar, Result, Row
-from benchmarks.timing import one_core
+from benchmarks.support import qn_complex
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
+from benchmarks.support.timing import one_core
 from penstock.control import Ctrl, MicroBatch, Seamless
 from penstock.simulation.micro_batch_engine import simulate_micro_batches
 from penstock.simulation.operator_network import simulate_network
@@ -22,7 +23,7 @@ from penstock.simulation.traffic import exponential
 __all__ = ["run"]
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Time the three of them."""
     scale = 0.25 if quick else 1.0
     queue, few, rows = (

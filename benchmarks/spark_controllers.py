@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.results import Bar, Claim, Result, Row
-from benchmarks.throttle import PidThrottle
+from benchmarks.support.pid_throttle import PidThrottle
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Claim, Result, Row
 from penstock.control import Controller, MicroBatch
 from penstock.demo.summary import ArmRun, summarise
 from penstock.demo.work import calibrate
@@ -84,7 +85,7 @@ class Arm:
     """Batches from the change half way until the delay is at its target again."""
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all settings."""
     names = _QUICK_ARMS if quick else tuple(_ARMS)
     arms = run_arms(
@@ -97,7 +98,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
 
 
 def run_arms(
-    kinds: Mapping[str, tuple[str | Controller, Form]], settings: Sequence[Setting], length_s: float, say: Callable[[str], None]
+    kinds: Mapping[str, tuple[str | Controller, Form]], settings: Sequence[Setting], length_s: float, say: Say
 ) -> list[Arm]:
     """Run every arm, a controller and the form of the job, in every setting."""
     from penstock.demo.job import Job  # noqa: PLC0415 - needs Spark

@@ -7,19 +7,19 @@ bounded gate lets fewer and fewer rows of a partition through beyond what the co
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import spark_controllers
-from benchmarks.results import Claim, Result
 from benchmarks.spark_controllers import DOUBLED, THREE_TIMES, Arm, column, drawn, run_arms
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result
 
 __all__ = ["plot", "run"]
 
 _LENGTH_S, _QUICK_LENGTH_S = 60.0, 40.0
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all arms."""
     arms = run_arms(
         {

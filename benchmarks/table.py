@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.results import Bar, Result
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result
 from penstock.drop.tables import KeepTable
 from penstock.spark.fresh_session import fresh_session
 
@@ -24,7 +24,7 @@ _SWAPS, _QUICK_SWAPS = 500, 100
 _CHECK_EVERY = 25
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Swap, time and check."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's own convention
 

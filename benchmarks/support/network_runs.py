@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import Say
+from benchmarks.support.protocol import Say
 from penstock.cluster.fleet import LocalFleet
 from penstock.coordination.measurements import Measurements, entries_of, unbounded, with_measurements
 from penstock.errors import PenstockError

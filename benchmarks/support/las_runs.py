@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.results import Result, Row
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Result, Row
 from penstock.simulation.las_queue import Method, simulate_las, synthetic
 from penstock.simulation.plotting import by_panel, lines
 from penstock.spark.fresh_session import fresh_session
@@ -70,7 +71,7 @@ def run_one(setting: Setting, run: int) -> list[tuple[float, float]]:
 
 
 def run_settings(
-    name: str, settings: Sequence[Setting], *, quick: bool, say: Callable[[str], None], every: int = 1
+    name: str, settings: Sequence[Setting], *, quick: bool, say: Say, every: int = 1
 ) -> dict[tuple[str, Method], Metrics]:
     """Run every setting often enough, here or on Spark: all 5,000 runs, or one of ``every`` so many."""
     step = _RUNS // _QUICK_RUNS if quick else every
@@ -87,9 +88,7 @@ def run_settings(
     }
 
 
-def _on_spark(
-    name: str, settings: Sequence[Setting], tasks: Sequence[tuple[int, int]], say: Callable[[str], None]
-) -> list[tuple[float, ...]]:
+def _on_spark(name: str, settings: Sequence[Setting], tasks: Sequence[tuple[int, int]], say: Say) -> list[tuple[float, ...]]:
     """Run the tasks block by block as a Spark job, and take what an earlier run has left."""
     described = json.dumps([asdict(setting) for setting in settings])
     name = f"{name}-{len(tasks)}"
@@ -107,9 +106,7 @@ def _on_spark(
     return found
 
 
-def _fill(
-    blocks: Sequence[Sequence[tuple[int, int]]], done: set[int], folder: Path, described: str, say: Callable[[str], None]
-) -> None:
+def _fill(blocks: Sequence[Sequence[tuple[int, int]]], done: set[int], folder: Path, described: str, say: Say) -> None:
     from rich.console import Console  # noqa: PLC0415 - only for the bar
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn  # noqa: PLC0415
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.results import Claim, Result, Row
-from benchmarks.simulated import averaged, mean_between, over_seeds
+from benchmarks.support.averages import averaged, mean_between, over_seeds
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
 from penstock.control import Aurora, Controller, Ctrl
 from penstock.simulation.outcome import Outcome
 from penstock.simulation.plotting import lines
@@ -29,7 +30,7 @@ _COST_S, _HEADROOM = 0.005, 0.97
 _LOAD, _SHAPE = 1.25, 2.5
 
 
-def figure(name: str, cost: float | Profile, *, quick: bool, say: Callable[[str], None]) -> Result:
+def figure(name: str, cost: float | Profile, *, quick: bool, say: Say) -> Result:
     """Run the arms of one half of the figure."""
     seeds = 2 if quick else 5
     arms: dict[str, Callable[[], Controller]] = {

@@ -17,7 +17,8 @@ from functools import cache
 
 import numpy as np
 
-from benchmarks.simulated import over_seeds
+from benchmarks.support.averages import over_seeds
+from benchmarks.support.protocol import Say
 from penstock.control import Aurora, Controller, Ctrl, Seamless
 from penstock.simulation.operator_network import OperatorNetwork, simulate_network
 from penstock.simulation.outcome import Outcome
@@ -75,7 +76,7 @@ ARMS: dict[str, Callable[[], Controller]] = {
 }
 
 
-def runs(arms: list[str], seeds: int, say: Callable[[str], None]) -> dict[str, list[Outcome]]:
+def runs(arms: list[str], seeds: int, say: Say) -> dict[str, list[Outcome]]:
     """Run controllers on the network."""
     found = {}
     for arm in arms:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from benchmarks.results import Row
+from benchmarks.support.results import Row
 from penstock.simulation.outcome import Outcome
 
 __all__ = ["averaged", "mean_between", "over_seeds"]
