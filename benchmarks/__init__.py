@@ -1,8 +1,8 @@
 """What Penstock and the papers behind it claim, measured: one module per benchmark.
 
 A module in this package is a benchmark: it has a function ``run`` and may have a function ``plot``. Its name is what
-``python -m benchmarks`` takes, with hyphens, and the first line of its docstring is what the list shows. What benchmarks share
-is in ``benchmarks.support``.
+``python -m benchmarks`` takes, with hyphens, and the first line of its docstring is what the list shows. What
+benchmarks share is in ``benchmarks.support``.
 """
 
 from __future__ import annotations

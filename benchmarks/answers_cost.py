@@ -1,9 +1,9 @@
-"""What whole windows, whole keys and estimates with errors cost, and what a window gate saves.
+"""What whole windows, whole keys and estimates cost, and what a window gate saves.
 
-On one core, all arms in turn, the best of several rounds, as in ``gate``. The gates keep one half. The aggregations count and sum
-by one of 100 groups; with so many rows because the larger expression takes Spark longer to plan, whatever it runs
-on. The work saved is that of sliding windows of ten by one, which make ten rows of one: time at keep 0.25
-against keep 1.
+On one core, all arms in turn, the best of several rounds, as in ``gate``. The gates keep one half. The aggregations
+count and sum by one of 100 groups, on many rows because Spark takes longer to plan the larger expression, whatever it
+runs on. The work saved is that of sliding windows of ten seconds by one, which turn one row into ten: the time at keep
+0.25 against keep 1.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.support.fixed_gate import gated
+from benchmarks.support.fixed_gate import apply_gate
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Bar, Result, Row
-from benchmarks.support.timing import best_of, one_core
+from benchmarks.support.timing import best_of, pin_to_one_core
 from penstock.simulation.plotting import bars
 from penstock.spark.fresh_session import fresh_session
 
@@ -30,10 +30,10 @@ _FIRST_US = 1_700_000_000_000_000
 
 
 def run(*, quick: bool, say: Say) -> Result:
-    """Measure all arms."""
+    """Time every arm."""
     rows = _QUICK_ROWS if quick else _ROWS
     rounds = 4 if quick else 7
-    with one_core(), fresh_session("answers-cost", 1) as (spark, _):
+    with pin_to_one_core(), fresh_session("answers-cost", 1) as (spark, _):
         base = _base(spark, rows)
         say("gates")
         cost = best_of({name: _scan(df) for name, df in _gates(base).items()}, rounds=rounds, warm_up=3)
@@ -41,10 +41,10 @@ def run(*, quick: bool, say: Say) -> Result:
         cost |= best_of({name: _scan(df) for name, df in _aggregations(base).items()}, rounds=rounds, warm_up=3)
         say("aggregations of keys, and sliding windows")
         fewer = _base(spark, rows // _SLOW_SHARE)
-        arms = {"ps.count and ps.sum of keys": _of_keys(fewer), **_sliding(fewer)}
+        arms = {"ps.count and ps.sum of keys": _key_aggregations(fewer), **_sliding(fewer)}
         work = best_of({name: _scan(df) for name, df in arms.items()}, rounds=rounds, warm_up=3)
-    shown: list[Row] = [{"arm": name, "ns a row": took / rows * 1e9} for name, took in cost.items()]
-    shown += [{"arm": name, "ns a row": took / (rows // _SLOW_SHARE) * 1e9} for name, took in work.items()]
+    results: list[Row] = [{"arm": name, "ns per row": total_s / rows * 1e9} for name, total_s in cost.items()]
+    results += [{"arm": name, "ns per row": total_s / (rows // _SLOW_SHARE) * 1e9} for name, total_s in work.items()]
     row_gate = cost["gate of rows"]
     limits = [
         Bar.at_most("gate of windows / gate of rows, whole plan", cost["gate of windows"] / row_gate, 1.5),
@@ -55,7 +55,7 @@ def run(*, quick: bool, say: Say) -> Result:
             "sliding windows, keep 0.25 / keep 1", work["sliding windows, keep 0.25"] / work["sliding windows, keep 1"], 0.45
         ),
     ]
-    return Result("answers-cost", shown, limits)
+    return Result("answers-cost", results, limits)
 
 
 def _base(spark: SparkSession, rows: int) -> DataFrame:
@@ -67,11 +67,11 @@ def _base(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def _gate(df: DataFrame, name: str, keep: float, **options: Any) -> DataFrame:
-    return gated(df, name, keep, from_us=_FIRST_US, **options)
+    return apply_gate(df, name, keep, from_us=_FIRST_US, **options)
 
 
 def _gates(base: DataFrame) -> dict[str, DataFrame]:
-    import penstock as ps  # noqa: PLC0415 - the package itself
+    import penstock as ps  # noqa: PLC0415 - needs Spark
 
     return {
         "plain scan": base,
@@ -101,7 +101,7 @@ def _aggregations(base: DataFrame) -> dict[str, DataFrame]:
     }
 
 
-def _of_keys(base: DataFrame) -> DataFrame:
+def _key_aggregations(base: DataFrame) -> DataFrame:
     import penstock as ps  # noqa: PLC0415
 
     return _weighted(base).groupBy("g").agg(ps.count("w", cluster="user"), ps.sum("user", "w", cluster="user"))
@@ -112,16 +112,16 @@ def _sliding(base: DataFrame) -> dict[str, DataFrame]:
 
     import penstock as ps  # noqa: PLC0415
 
-    def counted(df: DataFrame) -> DataFrame:
+    def count_by_window(df: DataFrame) -> DataFrame:
         return df.groupBy(F.window("t", "10 seconds", "1 second"), (F.col("user") % 50).alias("g")).agg(F.count("*"), F.sum("id"))
 
     by_group = base.withColumn("g", F.col("user") % 50)
     unit = ps.window("t", "10s", "1s", by="g")
     return {
-        "sliding windows, keep 1": counted(_gate(base, "whole", 1.0, unit=ps.window("t", "10s", "1s"))),
-        "sliding windows, keep 0.25": counted(_gate(base, "quarter", 0.25, unit=ps.window("t", "10s", "1s"))),
-        "sliding windows, 1 row in 4": counted(_gate(base, "fourth", 0.25)),
-        "sliding windows by group, keep 0.25": counted(_gate(by_group, "groups4", 0.25, unit=unit)),
+        "sliding windows, keep 1": count_by_window(_gate(base, "whole", 1.0, unit=ps.window("t", "10s", "1s"))),
+        "sliding windows, keep 0.25": count_by_window(_gate(base, "quarter", 0.25, unit=ps.window("t", "10s", "1s"))),
+        "sliding windows, 1 row in 4": count_by_window(_gate(base, "fourth", 0.25)),
+        "sliding windows by group, keep 0.25": count_by_window(_gate(by_group, "groups4", 0.25, unit=unit)),
     }
 
 
@@ -130,6 +130,6 @@ def _scan(df: DataFrame) -> Callable[[], None]:
 
 
 def plot(result: Result, path: Path) -> None:
-    """Draw the time a row of each arm."""
-    arms = [(str(row["arm"]), float(row["ns a row"] or 0.0)) for row in result.rows]
-    bars(arms, path, title="Time a row on one core", label="nanoseconds (log)", log=True)
+    """Draw the time per row of each arm."""
+    arms = [(str(row["arm"]), float(row["ns per row"] or 0.0)) for row in result.rows]
+    bars(arms, path, title="Time per row on one core", label="nanoseconds (log)", log=True)

@@ -1,7 +1,7 @@
-"""Paper 001, figure 6A: open loop against feedback with a constant cost.
+"""CTRL (Tu and Prabhakar), figure 6A: open loop against feedback with a constant cost.
 
-Pareto arrivals at 1.25 times the capacity on average, 5 ms a row, target 2 s, five seeds. Counted are delay, violation, the
-share of periods above the target, and loss. See ``ctrl_6`` for all of the setting.
+Pareto arrivals at 1.25 times the capacity on average, 5 ms per row, target 2 s, five seeds. Measures delay, violation,
+the share of periods above the target, and loss. ``benchmarks.support.ctrl_figure6`` describes the whole setup.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["plot", "run"]
 
 
 def run(*, quick: bool, say: Say) -> Result:
-    """Run it."""
-    return ctrl_figure6.figure("ctrl-6a", 0.005, quick=quick, say=say)
+    """Run every arm with a constant cost."""
+    return ctrl_figure6.run_figure("ctrl-6a", 0.005, quick=quick, say=say)
 
 
 def plot(result: Result, path: Path) -> None:
-    """Draw it."""
+    """Draw the delay over time."""
     ctrl_figure6.draw(result, path, "Open loop against feedback, constant cost")

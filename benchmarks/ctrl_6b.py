@@ -1,7 +1,7 @@
-"""Paper 001, figure 6B: open loop against feedback with a sinusoidal cost.
+"""CTRL (Tu and Prabhakar), figure 6B: open loop against feedback with a sinusoidal cost.
 
-As figure 6A, but the cost of a row swings by half around 5 ms with a period of 100 s. Both controllers know the mean only; a
-third arm estimates the cost while it runs. See ``ctrl_6`` for all of the setting.
+As figure 6A, but the cost of a row swings by half around 5 ms with a period of 100 s. Both controllers know only the
+mean; a third arm estimates the cost at run time. ``benchmarks.support.ctrl_figure6`` describes the whole setup.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["plot", "run"]
 
 
 def run(*, quick: bool, say: Say) -> Result:
-    """Run it."""
-    return ctrl_figure6.figure("ctrl-6b", Profile.sine(0.005, 0.5, 100.0), quick=quick, say=say)
+    """Run every arm with a sinusoidal cost."""
+    return ctrl_figure6.run_figure("ctrl-6b", Profile.sine(0.005, 0.5, 100.0), quick=quick, say=say)
 
 
 def plot(result: Result, path: Path) -> None:
-    """Draw it."""
+    """Draw the delay over time."""
     ctrl_figure6.draw(result, path, "Open loop against feedback, sinusoidal cost")

@@ -1,7 +1,7 @@
-"""Paper 000, figure 10(a): time to plan the whole space, Solver against C-FIT, over five load distributions, epsilon 5%.
+"""Staying FIT (Tatbul et al.), figure 10(a): Solver against C-FIT over load distributions.
 
-Solver runs twice on the same regions: with our warm program, and with one cold ``scipy.optimize.linprog`` for each point, which
-is what the paper did with GLPK.
+The time to plan the whole space for five load distributions, epsilon 5%. Solver runs twice on the same regions: with
+our warm linear program, and with one cold ``scipy.optimize.linprog`` per point, which is what the paper did with GLPK.
 """
 
 from __future__ import annotations
@@ -57,30 +57,30 @@ def run(*, quick: bool, say: Say) -> Result:
     warm = min(float(row["Solver s"] or 0) / float(row["C-FIT s"] or 1) for row in rows)
     claims = [
         Claim(
-            "C-FIT plans much faster than a Solver with cold programs",
+            "C-FIT plans much faster than Solver with cold programs",
             "significantly (log axis)",
-            f"{ratio:.0f} times and more",
+            f"at least {ratio:.0f} times",
             ratio > 5,
         ),
-        Claim("and than our Solver with a warm one", "-", f"{warm:.2g} times and more", None),
+        Claim("and faster than our Solver with a warm program", "-", f"at least {warm:.2g} times", None),
         Claim(
-            "Solver plans for more points the greater the imbalance",
+            "the larger the imbalance, the more points Solver plans for",
             "yes",
             ", ".join(map(str, programs)),
             programs == sorted(programs),
         ),
     ]
-    least = min(float(row["cold / warm"] or 0) for row in rows)
-    bars = [Bar.at_least("Solver, cold linprog against warm, least of five", least, 10.0)]
-    drawn = {
+    smallest = min(float(row["cold / warm"] or 0) for row in rows)
+    bars = [Bar.at_least("Solver, cold linprog against warm program, smallest ratio of five", smallest, 10.0)]
+    curves = {
         name: ([costs[0] for costs in FIGURE9], [float(row[f"{name} s"] or 0) for row in rows])
         for name in ("Solver", "Solver, cold LPs", "C-FIT")
     }
-    return Result("fit-10a", rows, bars=bars, claims=claims, lines=drawn)
+    return Result("fit-10a", rows, bars=bars, claims=claims, lines=curves)
 
 
 def plot(result: Result, path: Path) -> None:
-    """Draw times over networks, on a logarithmic axis as in the paper."""
+    """Draw the time over the networks, on a logarithmic axis as in the paper."""
     lines(
         {"planning time, s": result.lines},
         path,

@@ -1,6 +1,7 @@
-"""Paper 000, figure 10(b): Solver against Solver-W at the same expected error, exponential workload with lambda 5.
+"""Staying FIT (Tatbul et al.), figure 10(b): Solver against Solver-W.
 
-Solver runs at a greatest error of 5%; the expected error that comes of it under the workload is Solver-W's threshold.
+Both plan at the same expected error under an exponential workload with lambda 5. Solver runs with a maximum error of
+5%; the expected error that results under the workload is the threshold of Solver-W.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _EPSILON, _LAMBDA = 0.05, 5.0
 
 
 def run(*, quick: bool, say: Say) -> Result:
-    """Plan all five networks with both."""
+    """Plan all five networks with both methods."""
     rows: list[Row] = []
     workload = Exponential([_LAMBDA, _LAMBDA], [MAX_RATE, MAX_RATE])
     for number, costs in enumerate(FIGURE9):
@@ -55,26 +56,26 @@ def run(*, quick: bool, say: Say) -> Result:
     claims = [
         Claim("expected error of Solver at 5%", "1.44% on average", f"{mean:.2f}% on average", None),
         Claim(
-            "Solver-W reaches it in much shorter time",
+            "Solver-W reaches it in a much shorter time",
             "yes",
             f"{', '.join(f'{ratio:.1f}' for ratio in ratios)} times; at least {fewer:.1f} times fewer points",
             min(ratios) > 2,
         ),
         Claim(
-            "both need more the greater the imbalance",
+            "the larger the imbalance, the more programs both need",
             "similar sensitivity",
             ", ".join(f"{row['Solver programs']}/{row['Solver-W programs']}" for row in rows),
             float(rows[-1]["Solver-W programs"] or 0) > float(rows[0]["Solver-W programs"] or 0),
         ),
     ]
-    drawn = {
+    curves = {
         name: ([costs[0] for costs in FIGURE9], [float(row[f"{name} s"] or 0) for row in rows]) for name in ("Solver", "Solver-W")
     }
-    return Result("fit-10b", rows, claims=claims, lines=drawn)
+    return Result("fit-10b", rows, claims=claims, lines=curves)
 
 
 def plot(result: Result, path: Path) -> None:
-    """Draw times over networks."""
+    """Draw the time over the networks."""
     lines(
         {"planning time, s": result.lines},
         path,

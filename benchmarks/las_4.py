@@ -1,7 +1,8 @@
-"""Paper 004, figure 4: queuing latency and dropped share over under-provisioning, AVG(6.4 ms), Zipf-1.0, 54 columns.
+"""LAS (Rivetti et al.), figure 4: load-aware shedding over under-provisioning.
 
-Base Line drops the share by which the operator is too slow, Straw-Man knows the mean cost, Full Knowledge every cost, LAS its
-sketches; ours is ``cost-aware``. 5,000 runs a point, as in the paper. At 25%, also ours with 544 columns.
+Queuing latency and dropped share with AVG(6.4 ms), Zipf-1.0 and 54 columns. Base Line drops the share by which the
+operator is too slow, Straw-Man knows the mean cost, Full Knowledge every cost, and LAS its sketches; ours is
+``cost-aware``. 5,000 runs per point, as in the paper. At 25%, also ours with 544 columns.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.support.las_runs import Setting, draw, lines_of, rows_of, run_settings
+from benchmarks.support.las_runs import Setting, build_curves, build_rows, draw, run_settings
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Bar, Claim, Result
 
@@ -23,17 +24,22 @@ def run(*, quick: bool, say: Say) -> Result:
     """Run all points."""
     settings = [Setting(100 * under, f"{100 * under:.0f}%", under=under) for under in _UNDER]
     wide = Setting(25.0, "25%, 544 columns", epsilon=0.005)
-    found = run_settings("las-4", [*settings, wide], quick=quick, say=say)
-    full = {label: found[label, "full-knowledge"] for label in ("25%", "50%", wide.label)}
-    ours = {label: found[label, "cost-aware"] for label in ("25%", "50%", wide.label)}
+    metrics = run_settings("las-4", [*settings, wide], quick=quick, say=say)
+    full = {label: metrics[label, "full-knowledge"] for label in ("25%", "50%", wide.label)}
+    ours = {label: metrics[label, "cost-aware"] for label in ("25%", "50%", wide.label)}
     ratio = {label: float(ours[label].dropped.mean() / full[label].dropped.mean()) for label in full}
     within = {label: float(np.mean(ours[label].wait_ms <= 6.4 * (1 + 1e-9))) for label in ours}
-    las, base, straw = found["25%", "las"], found["25%", "base-line"], found["25%", "straw-man"]
-    most = max(float(found[setting.label, "full-knowledge"].wait_ms.max()) for setting in settings)
+    las, base, straw = metrics["25%", "las"], metrics["25%", "base-line"], metrics["25%", "straw-man"]
+    longest_ms = max(float(metrics[setting.label, "full-knowledge"].wait_ms.max()) for setting in settings)
     claims = [
-        Claim("Full Knowledge never violates AVG(6.4)", "always abides", f"at most {most:.4f} ms", most <= 6.4 * (1 + 1e-9)),
         Claim(
-            "LAS at 25% is close to tau, violated in some runs",
+            "Full Knowledge never violates AVG(6.4)",
+            "always abides",
+            f"at most {longest_ms:.4f} ms",
+            longest_ms <= 6.4 * (1 + 1e-9),
+        ),
+        Claim(
+            "LAS at 25% is close to tau, and violates it in some runs",
             "yes",
             f"{las.wait_ms.mean():.2f} ms on average",
             bool(5 < las.wait_ms.mean() < 8),
@@ -66,10 +72,10 @@ def run(*, quick: bool, say: Say) -> Result:
     ]
     return Result(
         "las-4",
-        rows_of([*settings, wide], found, "under-provisioning"),
+        build_rows([*settings, wide], metrics, "under-provisioning"),
         bars=bars,
         claims=claims,
-        lines=lines_of(settings, found),
+        lines=build_curves(settings, metrics),
     )
 
 

@@ -1,4 +1,4 @@
-"""Timing that survives a busy machine: arms in turn, and the best or the median of several rounds."""
+"""Timing that tolerates a busy machine: arms take turns, and the best of several rounds counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-__all__ = ["best_of", "one_core", "timed"]
+__all__ = ["best_of", "pin_to_one_core", "time_call"]
 
 _T = TypeVar("_T")
 
@@ -16,26 +16,26 @@ _T = TypeVar("_T")
 def best_of(
     arms: Mapping[str, Callable[[], object]], rounds: int, warm_up: int = 2, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
-    """Return the least time of each arm over rounds in which all arms run in turn, after some rounds that don't count.
+    """Return the shortest time of each arm. All arms run once per round; the warm-up rounds do not count.
 
-    >>> ticks = iter([0, 9, 10, 19, 20, 23, 30, 31])      # begin and end: warm-up of a and b, then a round
+    >>> ticks = iter([0, 9, 10, 19, 20, 23, 30, 31])      # start and end: a and b warm up, then one round
     >>> best_of({"a": lambda: None, "b": lambda: None}, rounds=1, warm_up=1, clock=lambda: next(ticks))
     {'a': 3, 'b': 1}
     """
     best = dict.fromkeys(arms, float("inf"))
     for round_number in range(warm_up + rounds):
         for name, arm in arms.items():
-            begun_s = clock()
+            start_s = clock()
             arm()
-            passed_s = clock() - begun_s
+            elapsed_s = clock() - start_s
             if round_number >= warm_up:
-                best[name] = min(best[name], passed_s)
+                best[name] = min(best[name], elapsed_s)
     return best
 
 
 @contextlib.contextmanager
-def one_core() -> Iterator[bool]:
-    """Hold this process and those that it starts to one core; false where that can't be done."""
+def pin_to_one_core() -> Iterator[bool]:
+    """Pin this process and those that it starts to one core. Gives ``False`` where the system cannot do that."""
     if not hasattr(os, "sched_setaffinity"):
         yield False
         return
@@ -47,12 +47,12 @@ def one_core() -> Iterator[bool]:
         os.sched_setaffinity(0, before)
 
 
-def timed(make: Callable[[], _T], clock: Callable[[], float] = time.perf_counter) -> tuple[_T, float]:
-    """Return what a function makes and how long it took.
+def time_call(function: Callable[[], _T], clock: Callable[[], float] = time.perf_counter) -> tuple[_T, float]:
+    """Call a function and return its result and the seconds that it took.
 
-    >>> timed(lambda: 42, clock=iter([1.0, 3.0]).__next__)
+    >>> time_call(lambda: 42, clock=iter([1.0, 3.0]).__next__)
     (42, 2.0)
     """
-    begun_s = clock()
-    made = make()
-    return made, clock() - begun_s
+    start_s = clock()
+    result = function()
+    return result, clock() - start_s
