@@ -115,48 +115,47 @@ def _measure(population: DataFrame, name: str, unit: str, loss: float, replicati
     clusters = sizes.agg((F.pow(F.sum("m"), 3) / F.sum(F.col("m") * F.col("m")) / F.sum("n")).alias("units"))
     joined = estimates.join(truth.join(clusters, groups), groups).cache()
     answers = population.select(*groups).distinct().count() * replications
-    rows: list[Row] = []
-    for measure in _MEASURES:
-        estimate, true = F.col(f"{measure}.estimate"), F.col(f"true_{measure}")
-        enough, effective = F.col("rows") >= _ENOUGH, F.col("units") >= _ENOUGH
-        inside = (true >= F.col(f"{measure}.lower") - 1e-9 * true) & (true <= F.col(f"{measure}.upper") + 1e-9 * true)
-        off = F.abs(estimate - true) / true
-        spread = F.when(enough, (estimate - true) / true)
-        row = joined.agg(
-            F.expr("count(*)").alias("delivered"),
-            F.percentile(off, 0.5).alias("median"),
-            F.percentile(off, 0.95).alias("worst"),
-            F.avg(F.when(enough, inside.cast("double"))).alias("coverage"),
-            F.sum(enough.cast("long")).alias("enough"),
-            F.avg(F.when(effective, inside.cast("double"))).alias("effective_coverage"),
-            F.sum(effective.cast("long")).alias("effective"),
-        ).collect()[0]
-        # Answers of one replication are correlated, so the bias is judged by the means of the replications.
-        means = (
-            joined.groupBy("rep")
-            .agg(F.avg(spread).alias("bias"))
-            .agg(F.avg("bias"), F.stddev("bias"), F.count("bias"))
-            .collect()[0]
-        )
-        rows.append(
-            {
-                "population": name,
-                "unit": unit,
-                "loss": loss,
-                "answer": measure,
-                "delivered": row["delivered"] / answers,
-                "median error, %": 100.0 * row["median"],
-                "95th percentile, %": 100.0 * row["worst"],
-                "coverage of 95%": None if unit == "window" else row["coverage"],
-                "answers judged": float(row["enough"] or 0),
-                "coverage, effective units": None if unit == "window" else row["effective_coverage"],
-                "effective answers judged": float(row["effective"] or 0),
-                "bias, %": None if means[0] is None else 100.0 * means[0],
-                "bias, standard errors": _in_standard_errors(means),
-            }
-        )
+    rows: list[Row] = [
+        {"population": name, "unit": unit, "loss": loss, "answer": measure, **_judge(joined, unit, measure, answers)}
+        for measure in _MEASURES
+    ]
     joined.unpersist()
     return rows
+
+
+def _judge(joined: DataFrame, unit: str, measure: str, answers: int) -> Row:
+    """Judge one measure: errors, coverage and bias over all answers of all replications."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    estimate, true = F.col(f"{measure}.estimate"), F.col(f"true_{measure}")
+    enough, effective = F.col("rows") >= _ENOUGH, F.col("units") >= _ENOUGH
+    inside = (true >= F.col(f"{measure}.lower") - 1e-9 * true) & (true <= F.col(f"{measure}.upper") + 1e-9 * true)
+    off = F.abs(estimate - true) / true
+    spread = F.when(enough, (estimate - true) / true)
+    row = joined.agg(
+        F.expr("count(*)").alias("delivered"),
+        F.percentile(off, 0.5).alias("median"),
+        F.percentile(off, 0.95).alias("worst"),
+        F.avg(F.when(enough, inside.cast("double"))).alias("coverage"),
+        F.sum(enough.cast("long")).alias("enough"),
+        F.avg(F.when(effective, inside.cast("double"))).alias("effective_coverage"),
+        F.sum(effective.cast("long")).alias("effective"),
+    ).collect()[0]
+    # Answers of one replication are correlated, so the bias is judged by the means of the replications.
+    means = (
+        joined.groupBy("rep").agg(F.avg(spread).alias("bias")).agg(F.avg("bias"), F.stddev("bias"), F.count("bias")).collect()[0]
+    )
+    return {
+        "delivered": row["delivered"] / answers,
+        "median error, %": 100.0 * row["median"],
+        "95th percentile, %": 100.0 * row["worst"],
+        "coverage of 95%": None if unit == "window" else row["coverage"],
+        "answers judged": float(row["enough"] or 0),
+        "coverage, effective units": None if unit == "window" else row["effective_coverage"],
+        "effective answers judged": float(row["effective"] or 0),
+        "bias, %": None if means[0] is None else 100.0 * means[0],
+        "bias, standard errors": _in_standard_errors(means),
+    }
 
 
 def _in_standard_errors(means: Any) -> float | None:

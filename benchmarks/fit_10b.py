@@ -50,10 +50,17 @@ def run(*, quick: bool, say: Say) -> Result:
                 "Solver-W's expected error %": 100 * weighted.error,
             }
         )
+    curves = {
+        name: ([costs[0] for costs in FIGURE9], [float(row[f"{name} s"] or 0) for row in rows]) for name in ("Solver", "Solver-W")
+    }
+    return Result("fit-10b", rows, claims=_claims(rows), lines=curves)
+
+
+def _claims(rows: list[Row]) -> list[Claim]:
     mean = sum(float(row["expected error %"] or 0) for row in rows) / len(rows)
     ratios = [float(row["Solver s"] or 0) / float(row["Solver-W s"] or 1) for row in rows]
     fewer = min(float(row["Solver programs"] or 0) / float(row["Solver-W programs"] or 1) for row in rows)
-    claims = [
+    return [
         Claim("expected error of Solver at 5%", "1.44% on average", f"{mean:.2f}% on average", None),
         Claim(
             "Solver-W reaches it in a much shorter time",
@@ -68,10 +75,6 @@ def run(*, quick: bool, say: Say) -> Result:
             float(rows[-1]["Solver-W programs"] or 0) > float(rows[0]["Solver-W programs"] or 0),
         ),
     ]
-    curves = {
-        name: ([costs[0] for costs in FIGURE9], [float(row[f"{name} s"] or 0) for row in rows]) for name in ("Solver", "Solver-W")
-    }
-    return Result("fit-10b", rows, claims=claims, lines=curves)
 
 
 def plot(result: Result, path: Path) -> None:

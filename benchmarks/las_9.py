@@ -48,7 +48,11 @@ def run(*, quick: bool, say: Say) -> Result:
                     "dropped %": float(dropped[part].mean()),
                 }
             )
-    claims = [
+    return Result("las-9", rows, claims=_claims(final_ms), lines=curves)
+
+
+def _claims(final_ms: dict[str, dict[str, float]]) -> list[Claim]:
+    return [
         Claim(
             "Straw-Man cannot handle D",
             "strong deterioration",
@@ -74,7 +78,6 @@ def run(*, quick: bool, say: Say) -> Result:
             final_ms["cost-aware"]["F"] <= 2 * 64,
         ),
     ]
-    return Result("las-9", rows, claims=claims, lines=curves)
 
 
 def _run(method: Method, seed: int) -> LasRun:

@@ -15,12 +15,13 @@ import numpy as np
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Claim, Result, Row
 from penstock.las import AVG, CostAware, CostSketch, DecayingOperator
-from penstock.simulation.las_queue import Stream, simulate_las, simulate_plain, synthetic
+from penstock.simulation.las_queue import Method, Stream, simulate_las, simulate_plain, synthetic
 from penstock.simulation.plotting import lines
 
 __all__ = ["plot", "run"]
 
 _TAU_S, _EPSILON, _FLOOR, _GROUPS = 6.4e-3, 0.005, 0.05, 5
+_METHODS: tuple[Method, ...] = ("base-line", "las", "full-knowledge", "cost-aware")
 
 
 class _Recording(CostAware):
@@ -44,14 +45,9 @@ def run(*, quick: bool, say: Say) -> Result:
         say(f"seed {seed}")
         stream, warm = synthetic(seed=5000 + seed, permutation=seed), synthetic(seed=6000 + seed, permutation=seed, tuples=2048)
         group = np.searchsorted(np.linspace(0, 6.4e-3, _GROUPS + 1)[1:-1], stream.costs_s)
-        for name, method in (
-            ("base-line", "base-line"),
-            ("las", "las"),
-            ("full-knowledge", "full-knowledge"),
-            ("cost-aware", "cost-aware"),
-        ):
-            outcome = simulate_las(stream, method, _TAU_S, warm=warm, seed=seed, epsilon=_EPSILON)  # type: ignore[arg-type]
-            shares.setdefault(name, []).append(_share_by_group(outcome.kept.astype(float), group))
+        for method in _METHODS:
+            outcome = simulate_las(stream, method, _TAU_S, warm=warm, seed=seed, epsilon=_EPSILON)
+            shares.setdefault(method, []).append(_share_by_group(outcome.kept.astype(float), group))
         weights = _weights_with_floor(stream, warm, seed)
         shares.setdefault("cost-aware, floor 5%", []).append(_share_by_group((weights > 0).astype(float), group))
         shares.setdefault("the same, weighted", []).append(_share_by_group(weights, group))
@@ -62,9 +58,19 @@ def run(*, quick: bool, say: Say) -> Result:
         {"cost": label} | {f"{name} %": 100.0 * float(values[number]) for name, values in means.items()}
         for number, label in enumerate(labels)
     ]
-    weighted = means["the same, weighted"]
-    error = np.std(shares["the same, weighted"], axis=0) / np.sqrt(len(seeds))
-    claims = [
+    return Result(
+        "las-bias",
+        rows,
+        claims=_claims(shares),
+        lines={name: (list(range(1, _GROUPS + 1)), (100 * values).tolist()) for name, values in means.items()},
+    )
+
+
+def _claims(shares: dict[str, list[np.ndarray]]) -> list[Claim]:
+    means = {name: np.mean(values, axis=0) for name, values in shares.items()}
+    weighted = shares["the same, weighted"]
+    error = np.std(weighted, axis=0) / np.sqrt(len(weighted))
+    return [
         Claim(
             "LAS hurts all costs alike",
             "-",
@@ -81,16 +87,10 @@ def run(*, quick: bool, say: Say) -> Result:
         Claim(
             "with a floor and weights the count of the most expensive is right",
             "-",
-            f"{100 * weighted[-1]:.0f}% of the arrivals, standard error {100 * error[-1]:.0f}",
+            f"{100 * means['the same, weighted'][-1]:.0f}% of the arrivals, standard error {100 * error[-1]:.0f}",
             None,
         ),
     ]
-    return Result(
-        "las-bias",
-        rows,
-        claims=claims,
-        lines={name: (list(range(1, _GROUPS + 1)), (100 * values).tolist()) for name, values in means.items()},
-    )
 
 
 def _share_by_group(values: np.ndarray, group: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """All controllers on a simulated micro-batch engine.
 
-Bursts, a cost that doubles half way, and an overhead of 0.1 or 0.3 s per batch. 2 ms per row, target 2 s, 120 s; on-off
+Bursts, a cost that doubles halfway, and an overhead of 0.1 or 0.3 s per batch. 2 ms per row, target 2 s, 120 s; on-off
 arrivals (as bursty as BC-pAug89) at 1.5 and 3 times the capacity before the cost doubles at 60 s; batch times vary by 5
 %. "By batch", the size of a batch is known before it runs; "by arrival", it is not. A bounded gate keeps fewer and
 fewer of the rows beyond the number that the controller expects. No controller is given cost, overhead or headroom.

@@ -9,6 +9,7 @@ can.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.support.motivating_example import PLANS, format_rates, parse_fractions
@@ -42,6 +43,10 @@ def run(*, quick: bool, say: Say) -> Result:
     for manager in managers:
         runs[manager] = run_network(_traffic(capped=False), manager, say=say, warm_s=warm_s, measure_s=measure_s, pace_s=_PACE_S)
         rows.append(_row(manager, runs[manager], None, None))
+    return Result("network-table1", rows, _bars(runs), _claims(runs))
+
+
+def _bars(runs: Mapping[str, NetworkRun]) -> list[Bar]:
     exact, local = runs["exact"], runs["local"]
     best = best_score(exact, {"i1": _RATE, "i2": _RATE})
     # Rows that B still had from the warm-up do not count for A's plan, so take the smaller of the rows in and the rows out.
@@ -60,9 +65,12 @@ def run(*, quick: bool, say: Say) -> Result:
                 "coordinated (D-FIT) relative to local shedding: throughput", runs["d-fit"].throughput / local.throughput, 1.3
             )
         )
-    ideal = 0.6 * _RATE
+    return bars
+
+
+def _claims(runs: Mapping[str, NetworkRun]) -> list[Claim]:
     totals = {name: run.throughput / _RATE for name, run in runs.items()}
-    claims = [
+    return [
         Claim(
             "plan 4 is the best of the five",
             "0.6 against 1/2, 1/2, 1/3, 1/2",
@@ -75,9 +83,8 @@ def run(*, quick: bool, say: Say) -> Result:
             f"{totals['exact']:.3f} against {totals['local']:.3f}",
             totals["exact"] > totals["local"],
         ),
-        Claim("exact plans relative to the optimum for the nominal costs", "-", f"{exact.throughput / ideal:.3f}", None),
+        Claim("exact plans relative to the optimum for the nominal costs", "-", f"{totals['exact'] / 0.6:.3f}", None),
     ]
-    return Result("network-table1", rows, bars, claims)
 
 
 def _traffic(*, capped: bool) -> dict[str, dict[str, str | float]]:

@@ -2,8 +2,8 @@
 
 The same job and the same bursts for every controller, by batch, and for three baselines that only delay rows: Spark
 alone; a cap on the rows of a batch, such as ``maxOffsetsPerTrigger``; the PID rate estimator of DStreams. Four
-settings: 1.5 and 3 times the capacity, 1.5 times with the cost of a row doubled half way, and 1.5 times with a process
-that takes a core from half way on. ``benchmarks.support.spark_arms`` describes the job and the measures.
+settings: 1.5 and 3 times the capacity, 1.5 times with the cost of a row doubled halfway, and 1.5 times with a process
+that takes a core from halfway on. ``benchmarks.support.spark_arms`` describes the job and the measures.
 """
 
 from __future__ import annotations

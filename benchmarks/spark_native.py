@@ -1,4 +1,4 @@
-"""The same job on Spark by batch, with a native sink, and with a bounded gate: what it is worth to know the size of a batch.
+"""What it is worth to know the size of a batch: by batch, a native sink and a bounded gate on Spark.
 
 The job, the bursts and the measures of ``spark-controllers``. "By batch", the size of a batch is known before it runs.
 With a native sink it is not: a decision holds for the rows that arrive after it, and the rate of the last batches

@@ -26,7 +26,7 @@ from penstock.spark.fresh_session import fresh_session
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["METHODS", "Metrics", "Setting", "build_curves", "build_rows", "draw", "run_one", "run_settings"]
+__all__ = ["METHODS", "Metrics", "MetricsByPoint", "Setting", "build_curves", "build_rows", "draw", "run_one", "run_settings"]
 
 METHODS: tuple[Method, ...] = ("base-line", "straw-man", "full-knowledge", "las", "cost-aware")
 _RUNS, _QUICK_RUNS, _BLOCK, _ORDERS, _CORES = 5_000, 20, 500, 50, 2
@@ -55,6 +55,10 @@ class Metrics:
     dropped: NDArray[np.float64]
 
 
+MetricsByPoint = dict[tuple[str, Method], Metrics]
+"""By the label of a setting and by shedder."""
+
+
 def run_one(setting: Setting, run: int) -> list[tuple[float, float]]:
     """Run all shedders on one stream. 100 assignments of costs to keys have 50 orders of tuples and hash functions each."""
     permutation, seed = _HELD_OUT + run // _ORDERS, _HELD_OUT * _ORDERS + run
@@ -70,9 +74,7 @@ def run_one(setting: Setting, run: int) -> list[tuple[float, float]]:
     return metrics
 
 
-def run_settings(
-    name: str, settings: Sequence[Setting], *, quick: bool, say: Say, every: int = 1
-) -> dict[tuple[str, Method], Metrics]:
+def run_settings(name: str, settings: Sequence[Setting], *, quick: bool, say: Say, every: int = 1) -> MetricsByPoint:
     """Run every setting: all 5,000 runs or every ``every``-th of them on Spark, or if ``quick`` a few in this process."""
     step = _RUNS // _QUICK_RUNS if quick else every
     tasks = [(index, run) for index in range(len(settings)) for run in range(0, _RUNS, step)]
@@ -142,7 +144,7 @@ def _run_blocks(blocks: Sequence[Sequence[tuple[int, int]]], done: set[int], fol
         say(f"{total:,} runs done")
 
 
-def build_rows(settings: Sequence[Setting], metrics: dict[tuple[str, Method], Metrics], x: str) -> list[Row]:
+def build_rows(settings: Sequence[Setting], metrics: MetricsByPoint, x: str) -> list[Row]:
     """Build one row per setting and shedder: mean, minimum and maximum over the runs."""
     rows: list[Row] = []
     for setting in settings:
@@ -169,9 +171,7 @@ def draw(result: Result, path: Path, title: str, x: str, *, log: bool = True) ->
     lines(by_panel(result.lines), path, title=title, x=x, log=["Q, ms"] if log else [])
 
 
-def build_curves(
-    settings: Sequence[Setting], metrics: dict[tuple[str, Method], Metrics]
-) -> dict[str, tuple[list[float], list[float]]]:
+def build_curves(settings: Sequence[Setting], metrics: MetricsByPoint) -> dict[str, tuple[list[float], list[float]]]:
     """Build the curves that ``draw`` draws."""
     xs = [setting.x for setting in settings]
     return {

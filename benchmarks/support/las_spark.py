@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.las.knapsack import How
+    from penstock.spark.shedder import Shedder
 
 __all__ = ["Arm", "Arrivals", "LoadJob", "TARGET_S"]
 
@@ -88,7 +89,6 @@ class LoadJob:
         **source: Any,
     ) -> ArmRun:
         from penstock.journal.journal import read_journal  # noqa: PLC0415
-        from penstock.spark.load_aware import LoadAware  # noqa: PLC0415
 
         folder = self._scratch / f"las{next(self._runs)}"
         folder.mkdir()
@@ -97,29 +97,14 @@ class LoadJob:
         begin_s = time.time() + _LEAD_S
         options = {"path": folder / "trace.parquet", "start": f"{begin_s:.6f}", "partitions": self._cores, **source}
         rows = self._spark.readStream.format("penstock-replay").options(**{k: str(v) for k, v in options.items()}).load()
-        law: str | Controller = controller or "micro-batch"
-        if arm.known_cost_s is not None:
-            law = controller_named("aurora", TARGET_S, cost_s=arm.known_cost_s / self._cores)
+        shedder, results = self._shed(arm, rows, controller)
         done: list[int] = []
 
         def sink(batch: DataFrame, number: int) -> None:
             batch.collect()
             done.append(number)
 
-        if arm.known_cost_s is None:
-            aware = LoadAware(
-                spend, key="entity", delay_target=TARGET_S, columns="cost", returns="double", how=arm.how, controller=law
-            )
-            shedder, result = aware.shedder, aware(rows, name="rows", arrival="arrival", identity="seq")
-        else:
-            from penstock.spark.shedder import Shedder  # noqa: PLC0415
-
-            shedder = Shedder(TARGET_S, controller=law)
-            gated = shedder.gate(rows, name="rows", arrival="arrival", identity="seq")
-            # Timed as well, so that the arms differ only in what they shed.
-            fair = LoadAware(spend, key="entity", delay_target=TARGET_S, columns="cost", returns="double")
-            result = fair.timed_only(gated)
-        query = shedder.foreach_batch(result.groupBy("entity").count(), sink, checkpoint=folder / "cp", output_mode="update")
+        query = shedder.foreach_batch(results.groupBy("entity").count(), sink, checkpoint=folder / "cp", output_mode="update")
         try:
             while time.time() - begin_s < seconds and (until is None or len(done) < until):
                 if (failure := query.exception()) is not None:
@@ -137,3 +122,19 @@ class LoadJob:
         ]
         keep = state.decisions[-1].keep if state.decisions else 1.0
         return ArmRun(arm.name, seconds, tuple(batches), keep, tuple(state.errors))
+
+    def _shed(self, arm: Arm, rows: DataFrame, controller: str | None) -> tuple[Shedder, DataFrame]:
+        """Apply the arm's gate and the function. All arms time the function, so that they differ only in what they shed."""
+        from penstock.spark.load_aware import LoadAware  # noqa: PLC0415 - needs Spark
+        from penstock.spark.shedder import Shedder  # noqa: PLC0415
+
+        law: str | Controller = controller or "micro-batch"
+        if arm.known_cost_s is None:
+            aware = LoadAware(
+                spend, key="entity", delay_target=TARGET_S, columns="cost", returns="double", how=arm.how, controller=law
+            )
+            return aware.shedder, aware(rows, name="rows", arrival="arrival", identity="seq")
+        shedder = Shedder(TARGET_S, controller=controller_named("aurora", TARGET_S, cost_s=arm.known_cost_s / self._cores))
+        kept = shedder.gate(rows, name="rows", arrival="arrival", identity="seq")
+        timer = LoadAware(spend, key="entity", delay_target=TARGET_S, columns="cost", returns="double")
+        return shedder, timer.timed_only(kept)

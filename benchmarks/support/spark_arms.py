@@ -65,9 +65,9 @@ class Setting:
     name: str
     load: float
     doubled: bool = False
-    """Whether the cost of a row doubles half way."""
+    """Whether the cost of a row doubles halfway."""
     hog: bool = False
-    """Whether another process takes a core from half way on."""
+    """Whether another process takes a core from halfway on."""
 
 
 THREE_TIMES = Setting("3 times capacity", 3.0)
@@ -83,7 +83,7 @@ class Arm:
     run: ArmRun
     row: Row
     recovery_batches: float
-    """Batches from the change half way until the delay is within its target again."""
+    """Batches from the change halfway until the delay is within its target again."""
 
 
 def run_arms(
