@@ -102,8 +102,9 @@ def _native_arms(spark: SparkSession, rows: int) -> dict[str, DataFrame]:
 
 
 def _apply_gate(df: DataFrame, name: str, *, classes: Any = None, weights: Any = None, **options: Any) -> DataFrame:
-    from penstock.drop.tables import slot_of  # noqa: PLC0415 - belongs to the gate
     from penstock.spark.gate import Gate  # noqa: PLC0415 - needs Spark
+
+    from penstock.drop.tables import slot_of  # noqa: PLC0415 - belongs to the gate
 
     now_s = time.time()
     gate, kept = Gate.build(df, name=name, base_s=now_s, classes=classes, weights=weights, weight=None, **options)

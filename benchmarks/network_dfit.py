@@ -17,12 +17,12 @@ from typing import Any
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Claim, Result, Row
 from penstock.coordination import DFit, Message
-from penstock.coordination.measurements import declared_measurements
+from penstock.coordination.measurements import Measurements
 from penstock.network import Network, NetworkBuilder
 from penstock.planning.bounds import RateBounds
 from penstock.simulation.plotting import bars
 
-__all__ = ["TreePost", "binary_tree", "plot", "run"]
+__all__ = ["TreeMailbox", "binary_tree", "plot", "run"]
 
 _EPSILON = 0.2
 
@@ -42,7 +42,7 @@ def binary_tree(levels: int, seed: int = 1) -> Network:
     return builder.build()
 
 
-class TreePost:
+class TreeMailbox:
     """Delivers messages between peers in one process and counts them."""
 
     def __init__(self, peers: Mapping[str, DFit]) -> None:
@@ -57,9 +57,9 @@ class TreePost:
         while awake:
             reached: set[str] = set()
             for name in sorted(awake):
-                for to, kind, body in self._peers[name].say():
+                for to, kind, body in self._peers[name].take_messages():
                     self._count(name, kind, body)
-                    self._peers[to].hear(Message(name, to, 1, sum(self.messages.values()), kind, body, 0.0))
+                    self._peers[to].receive(Message(name, to, 1, sum(self.messages.values()), kind, body, 0.0))
                     reached.add(to)
             awake = reached
 
@@ -78,23 +78,23 @@ def run(*, quick: bool, say: Say) -> Result:
     survey = RateBounds(network)
     peers = {node: DFit(network, node, _EPSILON, survey=survey) for node in network.nodes}
     rows: list[Row] = []
-    start = TreePost(peers)
+    start = TreeMailbox(peers)
     # Leaves first: a node that has its children's tables when it first sends builds its own table only once.
     for level in range(levels - 1, -1, -1):
         for number in range(2**level - 1, 2 ** (level + 1) - 1):
             start.deliver({f"n{number}"})
-    rows.append(_row("at the start", start, {name: peer.made for name, peer in peers.items()}))
+    rows.append(_row("at the start", start, {name: peer.tables_built for name, peer in peers.items()}))
     leaf = list(network.nodes)[-1]
     path = _path(len(network.nodes) - 1)
     is_only_path_touched = True
     for change in (1.02, 1.25, 2.0, 0.5):
-        before = {name: peer.made for name, peer in peers.items()}
-        measurements = declared_measurements(network, leaf)
+        before = {name: peer.tables_built for name, peer in peers.items()}
+        measurements = Measurements.from_declaration(network, leaf)
         operators = {name: replace(value, cost=value.cost * change) for name, value in measurements.operators.items()}
         peers[leaf].learn(replace(measurements, operators=operators))
-        mailbox = TreePost(peers)
+        mailbox = TreeMailbox(peers)
         mailbox.deliver({leaf})
-        rebuilt = {name: peer.made - before[name] for name, peer in peers.items() if peer.made > before[name]}
+        rebuilt = {name: peer.tables_built - before[name] for name, peer in peers.items() if peer.tables_built > before[name]}
         is_only_path_touched &= set(rebuilt) <= path and mailbox.senders <= path
         rows.append(_row(f"a leaf's cost is {change:g} times the declared one", mailbox, rebuilt))
     claims = [
@@ -116,7 +116,7 @@ def _path(number: int) -> set[str]:
     return nodes
 
 
-def _row(what: str, mailbox: TreePost, built: Mapping[str, int]) -> Row:
+def _row(what: str, mailbox: TreeMailbox, built: Mapping[str, int]) -> Row:
     return {
         "what": what,
         "messages": float(sum(mailbox.messages.values())),

@@ -13,13 +13,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import penstock as ps
+from penstock import Controller, Decision, Observation, Shedder, register_replay
+from penstock import functions as pf
 
 
 def main(batches: int = 10) -> dict[int, Any]:
     """Run a few batches and return the last estimate of each host."""
     spark = SparkSession.builder.master("local[2]").appName("dashboard").getOrCreate()
-    ps.register_replay(spark)
+    register_replay(spark)
     reader = spark.readStream.format("penstock-replay").option("generator", "constant").option("rate", 4000)
     requests = reader.option("duration", "120s").option("keys", "zipf").option("key_count", "20").load()
     latest: dict[int, Any] = {}
@@ -33,10 +34,12 @@ def main(batches: int = 10) -> dict[int, Any]:
             bounds = f"from {found['lower']:,.0f} to {found['upper']:,.0f}"
             print(f"batch {number}: host {host}: {found['estimate']:,.0f} requests, {bounds}")
 
-    with tempfile.TemporaryDirectory() as place, ps.Shedder("1s", controller=Half(1.0)) as shedder:
-        kept = shedder.gate(requests, arrival="arrival", identity="seq", weight="w")
+    with tempfile.TemporaryDirectory() as place, Shedder("1s", controller=Half(1.0)) as shedder:
+        kept = shedder.gate(requests, arrival="arrival", identity="seq", weight_column="w")
         counts = kept.groupBy((F.col("key") % 5).alias("host")).agg(
-            ps.count("w").alias("requests"), ps.sum("cost_s", "w").alias("seconds"), ps.avg("seq", "w").alias("mean")
+            pf.estimated_count(weight="w").alias("requests"),
+            pf.estimated_sum("cost_s", weight="w").alias("seconds"),
+            pf.estimated_avg("seq", weight="w").alias("mean"),
         )
         query = shedder.foreach_batch(counts, show, checkpoint=place, output_mode="update")
         while shedder.report().table.num_rows < batches and query.isActive:
@@ -45,12 +48,12 @@ def main(batches: int = 10) -> dict[int, Any]:
     return latest
 
 
-class Half(ps.Controller):
+class Half(Controller):
     """Keeps one half, so that the example shows the same on every machine; leave it out to have the delay held instead."""
 
-    def update(self, observation: ps.Observation) -> ps.Decision:  # noqa: ARG002 - whatever is seen
+    def update(self, observation: Observation) -> Decision:  # noqa: ARG002 - whatever is seen
         """Decide."""
-        return ps.Decision(keep=0.5)
+        return Decision(keep=0.5)
 
 
 if __name__ == "__main__":

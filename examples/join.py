@@ -12,15 +12,15 @@ import time
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import penstock as ps
+from penstock import Controller, Decision, Observation, Shedder, WholeKeys
 
 
-class Half(ps.Controller):
+class Half(Controller):
     """Keeps one half, so that the example shows the same on every machine; leave it out to have the delay held instead."""
 
-    def update(self, observation: ps.Observation) -> ps.Decision:  # noqa: ARG002 - whatever is seen
+    def update(self, observation: Observation) -> Decision:  # noqa: ARG002 - whatever is seen
         """Decide."""
-        return ps.Decision(keep=0.5)
+        return Decision(keep=0.5)
 
 
 def main(batches: int = 8) -> tuple[int, int, int]:
@@ -36,10 +36,10 @@ def main(batches: int = 8) -> tuple[int, int, int]:
     def take(df: DataFrame, _: int) -> None:
         pairs.extend((row[0], row[1]) for row in df.select("view_user", "click_user").collect())
 
-    with tempfile.TemporaryDirectory() as place, ps.Shedder("2s", controller=Half(2.0)) as shedder:
+    with tempfile.TemporaryDirectory() as place, Shedder("2s", controller=Half(2.0)) as shedder:
         # Watermarks before the gates: behind them they would see only what is kept.
-        views = shedder.gate(side("view").withWatermark("view_time", "2 seconds"), name="views", unit=ps.key("view_user"))
-        clicks = shedder.gate(side("click").withWatermark("click_time", "2 seconds"), name="clicks", unit=ps.key("click_user"))
+        views = shedder.gate(side("view").withWatermark("view_time", "2 seconds"), name="views", unit=WholeKeys("view_user"))
+        clicks = shedder.gate(side("click").withWatermark("click_time", "2 seconds"), name="clicks", unit=WholeKeys("click_user"))
         near = F.expr("view_user = click_user AND click_time = view_time")
         query = shedder.foreach_batch(views.join(clicks, near), take, checkpoint=place)
         while shedder.report().table.num_rows < 2 * batches and query.isActive:

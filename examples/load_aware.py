@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-import penstock as ps
+from penstock import load_aware, register_replay
 from penstock.spark.session import local_session
 
 
@@ -27,12 +27,12 @@ def score(key: int) -> float:
 def main(batches: int = 20) -> dict[str, tuple[int, float]]:
     """Run some batches; return the rows kept and the rows estimated, by class of the sender."""
     spark = local_session("load-aware")
-    ps.register_replay(spark)
+    register_replay(spark)
     reader = spark.readStream.format("penstock-replay").option("generator", "constant").option("rate", 5000)
     rows = reader.option("duration", "60s").option("key_count", 100).load()
 
-    aware = ps.load_aware(score, key="key", delay_target="2s", columns="key", returns="double", floor=0.1)
-    scored = aware(rows, arrival="arrival", identity="seq", weight="w")
+    aware = load_aware(score, key="key", delay_target="2s", columns="key", returns="double", floor=0.1)
+    scored = aware(rows, arrival="arrival", identity="seq", weight_column="w")
     kept, estimate, seen = Counter[str](), Counter[str](), []
 
     def sink(batch: DataFrame, number: int) -> None:

@@ -6,29 +6,33 @@ import time
 
 from pyspark.sql import functions as F
 
-import penstock as ps
+from penstock import Controller, Decision, Observation, Priorities, Shedder, register_replay
 from penstock.spark.session import local_session
 
 
-class Half(ps.Controller):
+class Half(Controller):
     """Keep half of the rows, whatever happens: the share of each class is the gate's business."""
 
-    def update(self, observation: ps.Observation) -> ps.Decision:  # noqa: ARG002 - it looks at nothing
+    def update(self, observation: Observation) -> Decision:  # noqa: ARG002 - it looks at nothing
         """Keep half."""
-        return ps.Decision(keep=0.5)
+        return Decision(keep=0.5)
 
 
 def main(batches: int = 15) -> dict[str, float]:
     """Return the share of each level that was kept, estimated by the weights."""
     spark = local_session("priorities")
-    ps.register_replay(spark)
+    register_replay(spark)
     reader = spark.readStream.format("penstock-replay").option("generator", "exponential").option("rate", 5_000)
     level = F.when(F.col("key") % 10 == 0, "alert").when(F.col("key") % 10 < 4, "info").otherwise("debug")
     logs = reader.option("duration", "60s").load().withColumn("level", level)
 
-    shedder = ps.Shedder("2s", controller=Half(2.0))
+    shedder = Shedder("2s", controller=Half(2.0))
     kept = shedder.gate(
-        logs, arrival="arrival", identity="seq", classes="level", weights={"alert": 20, "info": 4, "debug": 1}, weight="w"
+        logs,
+        arrival="arrival",
+        identity="seq",
+        priorities=Priorities("level", {"alert": 20, "info": 4, "debug": 1}),
+        weight_column="w",
     )
     counts = kept.groupBy("level").agg(F.count("*").alias("kept"), F.sum("w").alias("offered"))
     with shedder:

@@ -10,19 +10,19 @@ import time
 
 from pyspark.sql import functions as F
 
-import penstock as ps
+from penstock import Report, Shedder, register_replay
 from penstock.spark.session import local_session
 
 
-def main(batches: int = 20) -> ps.Report:
+def main(batches: int = 20) -> Report:
     """Run some batches and return the report."""
     spark = local_session("quickstart")
-    ps.register_replay(spark)
+    register_replay(spark)
     reader = spark.readStream.format("penstock-replay").option("generator", "b-model").option("rate", 20_000)
     stream = reader.option("duration", "60s").option("seed", 1).load()
 
-    shedder = ps.Shedder(delay_target="2s")
-    rows = shedder.gate(stream, arrival="arrival", identity="seq", weight="w")
+    shedder = Shedder(delay_target="2s")
+    rows = shedder.gate(stream, arrival="arrival", identity="seq", weight_column="w")
     counts = rows.groupBy(F.window("arrival", "5 seconds"), F.expr("key % 4")).agg(F.sum("w").alias("estimate"))
     with shedder:
         shedder.write(counts, "console", output_mode="update", numRows=4)

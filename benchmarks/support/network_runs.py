@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.support.protocol import Say
 from penstock.cluster.fleet import LocalFleet
-from penstock.coordination.measurements import Measurements, entries_of, unbounded, with_measurements
+from penstock.coordination.measurements import Measurements, apply_measurements, entries_of, remove_rate_bounds
 from penstock.errors import PenstockError
 from penstock.journal.journal import JournalState, read_journal
 from penstock.network import Network, load_network
@@ -120,7 +120,7 @@ def _rate(batches: Sequence[tuple[float, int]], start_s: float, end_s: float) ->
 
 def best_score(run: NetworkRun, rates: Mapping[str, float]) -> float:
     """Return the linear program's optimum for the measured costs, with the nodes' full capacity."""
-    return Exact(unbounded(with_measurements(run.network, run.measurements()))).plan(rates).score
+    return Exact(remove_rate_bounds(apply_measurements(run.network, run.measurements()))).plan(rates).score
 
 
 def run_network(

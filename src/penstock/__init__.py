@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.control import Aurora, Controller, Ctrl, Decision, GateCount, KeepAll, MicroBatch, Observation, Seamless
-from penstock.drop.units import key, window
+from penstock.drop.priorities import Priorities
+from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.errors import JournalError, PenstockError
+from penstock.journal import Report, read_journal
 
 if TYPE_CHECKING:
-    from penstock.journal.journal import read_journal
-    from penstock.journal.report import Report
-    from penstock.spark.functions import avg, count, sum, total  # noqa: A004 - as in SQL
+    from penstock.spark import functions
     from penstock.spark.load_aware import LoadAware, load_aware
     from penstock.spark.replay import register_replay
     from penstock.spark.shedder import Shedder
@@ -28,31 +28,24 @@ __all__ = [
     "MicroBatch",
     "Observation",
     "PenstockError",
+    "Priorities",
     "Report",
     "Seamless",
     "Shedder",
-    "avg",
-    "count",
-    "key",
+    "WholeKeys",
+    "WholeWindows",
+    "functions",
     "load_aware",
     "read_journal",
     "register_replay",
-    "sum",
-    "total",
-    "window",
 ]
 
-# These need pyspark or live beside what does, and pyspark is an extra: they are loaded when they are first asked for.
+# These need pyspark, which is an extra: they are loaded when they are first asked for.
 _ON_SPARK = {
-    "avg": "penstock.spark.functions",
-    "count": "penstock.spark.functions",
-    "sum": "penstock.spark.functions",
-    "total": "penstock.spark.functions",
     "LoadAware": "penstock.spark.load_aware",
-    "Report": "penstock.journal.report",
     "Shedder": "penstock.spark.shedder",
+    "functions": "penstock.spark.functions",
     "load_aware": "penstock.spark.load_aware",
-    "read_journal": "penstock.journal.journal",
     "register_replay": "penstock.spark.replay",
 }
 
@@ -63,8 +56,9 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module  # noqa: PLC0415 - only for these
 
     try:
-        return getattr(import_module(_ON_SPARK[name]), name)
+        module = import_module(_ON_SPARK[name])
     except ModuleNotFoundError as error:
         if error.name and error.name.split(".")[0] == "pyspark":
             raise PenstockError(f"penstock.{name} needs PySpark: pip install 'penstock[spark]'") from error
         raise
+    return module if name == "functions" else getattr(module, name)

@@ -1,7 +1,9 @@
-"""Where a path or an address leads: a filesystem that pyarrow reaches, and a path on it."""
+"""Files: where an address leads, how a file is written whole, and how a directory is held by one process."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 from pathlib import Path
 
@@ -9,11 +11,11 @@ from pyarrow import fs
 
 from penstock.errors import PenstockError
 
-__all__ = ["resolve"]
+__all__ = ["DirectoryLock", "is_locked", "resolve", "write_atomically"]
 
 
 def resolve(location: str | Path, what: str) -> tuple[fs.FileSystem, str]:
-    """Return the filesystem and the path on it.
+    """Return the filesystem that an address names, and the path on it.
 
     >>> resolve("file:/data/x", "the journal")[1]
     '/data/x'
@@ -27,3 +29,56 @@ def resolve(location: str | Path, what: str) -> tuple[fs.FileSystem, str]:
     except (OSError, ValueError, NotImplementedError) as error:
         raise PenstockError(f"{what} {text} can't be reached: {str(error).splitlines()[0]}") from error
     return filesystem, path
+
+
+def write_atomically(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Write a local file whole or not at all: under a hidden temporary name first, then renamed.
+
+    A durable file is on the disk before this returns. Without that a power cut may lose it, but never leaves half of it.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class DirectoryLock:
+    """Holds a local directory for one process, until ``release`` or the end of the process."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "lock"
+        self._handle: int | None = None
+
+    def acquire(self) -> bool:
+        """Take the lock; false if another process, or another lock of this one, has it."""
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            return False
+        self._handle = handle
+        return True
+
+    def release(self) -> None:
+        """Give the lock back; does nothing if it is not held."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def is_locked(directory: Path) -> bool:
+    """Whether some process holds a directory."""
+    lock = DirectoryLock(directory)
+    if not (directory / "lock").exists():
+        return False
+    free = lock.acquire()
+    lock.release()
+    return not free

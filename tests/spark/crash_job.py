@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-import penstock as ps
+from penstock import Controller, Decision, Observation, Shedder, WholeKeys, WholeWindows, register_replay
 from penstock.spark.session import local_session
 
 RATE, DURATION_S = 400.0, 600.0
@@ -24,12 +24,12 @@ KEYS = 200
 FULL = (1000.0, 200.0, None, 400.0)
 
 
-class Restless(ps.Controller):
+class Restless(Controller):
     """Another keep after every batch, and another bound."""
 
-    def update(self, observation: ps.Observation) -> ps.Decision:
+    def update(self, observation: Observation) -> Decision:
         number = observation.batch_id + 1
-        return ps.Decision(keep=KEEPS[number % len(KEEPS)], full_rows=FULL[number % len(FULL)])
+        return Decision(keep=KEEPS[number % len(KEEPS)], full_rows=FULL[number % len(FULL)])
 
 
 def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
@@ -38,10 +38,10 @@ def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
         scratch=directory / "scratch",
         **{"spark.sql.streaming.minBatchesToRetain": "100000", "spark.sql.shuffle.partitions": "1"},
     )
-    ps.register_replay(spark)
+    register_replay(spark)
     reader = spark.readStream.format("penstock-replay").option("generator", "b-model").option("seed", 5).option("start", start_s)
     source = reader.option("rate", RATE).option("duration", f"{DURATION_S}s").load()
-    with ps.Shedder("2s", controller=Restless(2.0)) as shedder:
+    with Shedder("2s", controller=Restless(2.0)) as shedder:
         checkpoint = str(directory / "checkpoint")
         if mode in ("window", "join"):
             results = windows_of(shedder, source) if mode == "window" else pairs_of(shedder, source)
@@ -63,19 +63,19 @@ def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
     spark.stop()
 
 
-def windows_of(shedder: ps.Shedder, source: DataFrame) -> DataFrame:
+def windows_of(shedder: Shedder, source: DataFrame) -> DataFrame:
     """Whole windows that overlap, once they have closed."""
-    gated = shedder.gate(source.withWatermark("arrival", "0 seconds"), name="in", unit=ps.window("arrival", "1s", "500ms"))
+    gated = shedder.gate(source.withWatermark("arrival", "0 seconds"), name="in", unit=WholeWindows("arrival", "1s", "500ms"))
     windows = gated.groupBy(F.window("arrival", "1 second", "500 milliseconds"))
     return shedder.whole(windows.agg(F.collect_list("seq").alias("seqs")))
 
 
-def pairs_of(shedder: ps.Shedder, source: DataFrame) -> DataFrame:
+def pairs_of(shedder: Shedder, source: DataFrame) -> DataFrame:
     """Each row with itself, by key, as a join of two streams."""
     sides = []
     for name in ("left", "right"):
         side = source.select((F.col("seq") % KEYS).alias(f"{name}_key"), F.col("seq").alias(f"{name}_seq"))
-        sides.append(shedder.gate(side, name=name, unit=ps.key(f"{name}_key")))
+        sides.append(shedder.gate(side, name=name, unit=WholeKeys(f"{name}_key")))
     return sides[0].join(sides[1], F.expr("left_key = right_key AND left_seq = right_seq"))
 
 

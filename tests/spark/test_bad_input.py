@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F
 
-import penstock as ps
+from penstock import PenstockError, Priorities, Shedder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,31 +24,31 @@ Ticks = Callable[..., "DataFrame"]
 
 
 def refused(message: str) -> Any:
-    return pytest.raises(ps.PenstockError, match=message)
+    return pytest.raises(PenstockError, match=message)
 
 
 @pytest.mark.parametrize("target", [0, -1, "0s", "-2s", "soon", "", None, math.nan])
 def test_delay_target(target: Any) -> None:
     with refused("delay_target must be") as caught:
-        ps.Shedder(target)
+        Shedder(target)
     assert "\n" not in str(caught.value)
 
 
 def test_controller() -> None:
     with refused("unknown controller 'pid': there are aurora, ctrl, keep-all, micro-batch, seamless"):
-        ps.Shedder("2s", controller="pid")
+        Shedder("2s", controller="pid")
     with refused("controller must be a name or a Controller, got 3"):
-        ps.Shedder("2s", controller=3)  # type: ignore[arg-type]
+        Shedder("2s", controller=3)  # type: ignore[arg-type]
 
 
 def test_a_dataframe_that_does_not_stream(session: SparkSession) -> None:
     with refused("got one that is not: read it with spark.readStream"):
-        ps.Shedder("2s").gate(session.range(3))
+        Shedder("2s").gate(session.range(3))
 
 
 def test_something_else_than_a_dataframe() -> None:
     with refused("a streaming DataFrame is needed, got list"):
-        ps.Shedder("2s").gate([1, 2])  # type: ignore[arg-type]
+        Shedder("2s").gate([1, 2])  # type: ignore[arg-type]
 
 
 def test_spark_connect() -> None:
@@ -57,18 +57,18 @@ def test_spark_connect() -> None:
 
     Remote.__module__ = "pyspark.sql.connect.dataframe"
     with refused("Spark Connect is not supported yet"):
-        ps.Shedder("2s").gate(Remote())  # type: ignore[arg-type]
+        Shedder("2s").gate(Remote())  # type: ignore[arg-type]
 
 
 def test_a_stopped_session(ticks: Ticks, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = ticks()
     monkeypatch.setattr(stream.sparkSession._sc, "_jsc", None)  # what stop() does
     with refused("has been stopped: make a new one"):
-        ps.Shedder("2s").gate(stream)
+        Shedder("2s").gate(stream)
 
 
 def test_arrival(ticks: Ticks) -> None:
-    shedder = ps.Shedder("2s")
+    shedder = Shedder("2s")
     with refused("gate 'in': there is no arrival column 'when'; the columns are timestamp, value"):
         shedder.gate(ticks(), name="in", arrival="when")
     with refused("the arrival column 'value' must be a timestamp, it is bigint"):
@@ -77,7 +77,7 @@ def test_arrival(ticks: Ticks) -> None:
 
 
 def test_a_name_used_twice(ticks: Ticks) -> None:
-    shedder = ps.Shedder("2s")
+    shedder = Shedder("2s")
     shedder.gate(ticks(), name="in")
     with refused("a gate named 'in' exists already"):
         shedder.gate(ticks(), name="in")
@@ -85,21 +85,21 @@ def test_a_name_used_twice(ticks: Ticks) -> None:
 
 def test_identity(ticks: Ticks) -> None:
     with refused("there is no identity column 'nope'; the columns are timestamp, value"):
-        ps.Shedder("2s").gate(ticks(), identity=["value", "nope"])
+        Shedder("2s").gate(ticks(), identity=["value", "nope"])
     with refused("identity must name at least one column"):
-        ps.Shedder("2s").gate(ticks(), identity=[])
+        Shedder("2s").gate(ticks(), identity=[])
 
 
 @pytest.mark.parametrize("weight", [-1, math.nan, math.inf])
 def test_weights(ticks: Ticks, weight: float) -> None:
     with refused("gate 'in': the weight of class 1 must be zero or positive"):
-        ps.Shedder("2s").gate(ticks(), name="in", classes="value", weights={1: weight})
+        Shedder("2s").gate(ticks(), name="in", priorities=Priorities("value", {1: weight}))
 
 
 def test_classes(ticks: Ticks) -> None:
-    shedder = ps.Shedder("2s")
+    shedder = Shedder("2s")
     with refused("there is no class column 'tier'"):
-        shedder.gate(ticks(), classes="tier", weights={"gold": 2})
+        shedder.gate(ticks(), priorities=Priorities("tier", {"gold": 2}))
     with refused(r"classes and weights go together, weights, \{class: weight\} is missing"):
         shedder.gate(ticks(), classes="value")
     with refused("classes and weights go together, classes, a column or an expression is missing"):
@@ -108,11 +108,11 @@ def test_classes(ticks: Ticks) -> None:
 
 def test_a_weight_column_that_exists(ticks: Ticks) -> None:
     with refused("the weight column 'value' exists already"):
-        ps.Shedder("2s").gate(ticks(), weight="value")
+        Shedder("2s").gate(ticks(), weight_column="value")
 
 
 def test_a_query_without_its_gate(ticks: Ticks, tmp_path: Path) -> None:
-    shedder = ps.Shedder("2s")
+    shedder = Shedder("2s")
     shedder.gate(ticks(), name="in", arrival="timestamp")
     with refused(r"the query reads no gate of this shedder \(gates: in\): build it on the DataFrame that gate\(\) returned"):
         shedder.start(ticks().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")))
@@ -128,14 +128,14 @@ def test_a_query_without_its_gate(ticks: Ticks, tmp_path: Path) -> None:
 
 
 def test_a_native_sink_needs_arrival_times(ticks: Ticks) -> None:
-    shedder = ps.Shedder("2s")
+    shedder = Shedder("2s")
     gated = shedder.gate(ticks(), name="in")
     with refused("gate 'in' needs arrival=, the column of arrival times"):
         shedder.start(gated.writeStream.format("noop"))
 
 
 def test_a_gate_set_by_batch_serves_one_query(ticks: Ticks, tmp_path: Path) -> None:
-    with ps.Shedder("2s") as shedder:
+    with Shedder("2s") as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp")
         shedder.foreach_batch(gated, lambda df, n: df.collect(), checkpoint=tmp_path / "a", name="a")
         with refused("gate 'in' serves query 'a' already"):
@@ -149,7 +149,7 @@ def test_a_gate_set_by_batch_serves_one_query(ticks: Ticks, tmp_path: Path) -> N
 
 
 def test_what_is_no_writer_no_function_no_query(ticks: Ticks) -> None:
-    shedder = ps.Shedder("2s")
+    shedder = Shedder("2s")
     gated = shedder.gate(ticks(), arrival="timestamp")
     with refused("start\\(\\) needs a DataStreamWriter"):
         shedder.start(gated)  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ def test_what_is_no_writer_no_function_no_query(ticks: Ticks) -> None:
 
 
 def test_formats(ticks: Ticks, tmp_path: Path) -> None:
-    shedder = ps.Shedder("2s")
+    shedder = Shedder("2s")
     gated = shedder.gate(ticks(), arrival="timestamp")
     with refused("format must be one of csv, json, parquet, console, memory, got 'avro'"):
         shedder.write(gated, "avro", tmp_path / "x")
@@ -174,7 +174,7 @@ def test_formats(ticks: Ticks, tmp_path: Path) -> None:
 
 def test_an_unwritable_journal(ticks: Ticks, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    shedder = ps.Shedder("2s", journal=tmp_path / "file")
+    shedder = Shedder("2s", journal=tmp_path / "file")
     gated = shedder.gate(ticks(), arrival="timestamp")
     with refused("can't be written") as caught:
         shedder.foreach_batch(gated, lambda df, n: None, checkpoint=tmp_path / "cp", name="q")
@@ -183,7 +183,7 @@ def test_an_unwritable_journal(ticks: Ticks, tmp_path: Path) -> None:
 
 
 def test_a_start_that_spark_refuses_leaves_nothing_behind(ticks: Ticks, tmp_path: Path) -> None:
-    shedder = ps.Shedder("2s")
+    shedder = Shedder("2s")
     gated = shedder.gate(ticks(), name="in", arrival="timestamp")
     counted = gated.groupBy("value").count()
     with pytest.raises(Exception, match=r"watermark|Append output mode"):
@@ -200,7 +200,7 @@ def test_other_classes_after_a_restart(ticks: Ticks, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "cp" / "penstock")
     journal.append(DecisionRecord({"in": (0.5, 0.2, 0.1)}, 0.3, from_slot=5))
     journal.close()
-    shedder = ps.Shedder("2s")
-    gated = shedder.gate(ticks(), name="in", arrival="timestamp", classes=F.col("value") % 2, weights={0: 1})
+    shedder = Shedder("2s")
+    gated = shedder.gate(ticks(), name="in", arrival="timestamp", priorities=Priorities(F.col("value") % 2, {0: 1}))
     with refused("gate 'in': the journal has 3 classes where the gate has 2; use a new checkpoint, or the old weights"):
         shedder.start(gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")))

@@ -11,7 +11,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F
 
-import penstock as ps
+from penstock import Controller, Decision, Observation, Shedder
+from penstock import functions as pf
 from penstock.errors import PenstockError
 
 from .conftest import wait_until
@@ -67,7 +68,11 @@ def test_estimates_of_rows(session: SparkSession) -> None:
     found = (
         kept(everything, "id")
         .groupBy("rep", "g")
-        .agg(ps.count("w").alias("n"), ps.sum("x", "w").alias("s"), ps.avg("x", "w").alias("m"))
+        .agg(
+            pf.estimated_count(weight="w").alias("n"),
+            pf.estimated_sum("x", weight="w").alias("s"),
+            pf.estimated_avg("x", weight="w").alias("m"),
+        )
         .cache()
     )
     once = everything.where("rep = 0").groupBy("g")
@@ -82,9 +87,9 @@ def test_estimates_of_whole_keys(session: SparkSession) -> None:
         kept(everything, "key", "q")
         .groupBy("rep", "g")
         .agg(
-            ps.count("w", cluster="key").alias("n"),
-            ps.sum("x", "w", cluster="key").alias("s"),
-            ps.avg("x", "w", cluster="key").alias("m"),
+            pf.estimated_count(weight="w", cluster="key").alias("n"),
+            pf.estimated_sum("x", weight="w", cluster="key").alias("s"),
+            pf.estimated_avg("x", weight="w", cluster="key").alias("m"),
         )
         .cache()
     )
@@ -99,7 +104,9 @@ def test_estimates_of_whole_keys_with_a_keep_that_changes_while_they_last(sessio
     found = (
         kept(everything.withColumn("key", F.expr("id div 13")), "key")
         .groupBy("rep", "g")
-        .agg(ps.count("w", cluster="key").alias("n"), ps.sum("x", "w", cluster="key").alias("s"))
+        .agg(
+            pf.estimated_count(weight="w", cluster="key").alias("n"), pf.estimated_sum("x", weight="w", cluster="key").alias("s")
+        )
         .cache()
     )
     truth = everything.where("rep = 0").groupBy("g").agg(F.count("*").alias("true_n"), F.sum("x").alias("true_s")).cache()
@@ -109,7 +116,11 @@ def test_estimates_of_whole_keys_with_a_keep_that_changes_while_they_last(sessio
 
 def test_nothing_shed_is_exact(session: SparkSession) -> None:
     df = session.range(100).withColumn("w", F.lit(1.0)).withColumn("x", F.when(F.col("id") > 9, F.col("id")))
-    (row,) = df.agg(ps.count("w").alias("n"), ps.sum("x", "w").alias("s"), ps.avg("x", "w").alias("m")).collect()
+    (row,) = df.agg(
+        pf.estimated_count(weight="w").alias("n"),
+        pf.estimated_sum("x", weight="w").alias("s"),
+        pf.estimated_avg("x", weight="w").alias("m"),
+    ).collect()
     (plain,) = df.agg(F.count("*"), F.sum("x"), F.avg("x")).collect()
     for found, true in zip(row, plain, strict=True):
         assert (found["estimate"], found["error"], found["lower"], found["upper"]) == (
@@ -122,26 +133,34 @@ def test_nothing_shed_is_exact(session: SparkSession) -> None:
 
 def test_rows_without_a_weight_stand_for_themselves(session: SparkSession) -> None:
     df = session.createDataFrame([(1.0, 2.0), (3.0, None)], "x double, w double")
-    (row,) = df.agg(ps.count("w").alias("n"), ps.sum("x", F.col("w")).alias("s")).collect()
+    (row,) = df.agg(pf.estimated_count(weight="w").alias("n"), pf.estimated_sum("x", weight=F.col("w")).alias("s")).collect()
     assert (row["n"]["estimate"], row["s"]["estimate"]) == (3.0, 5.0)
-    (none,) = df.where("x < 0").agg(ps.avg("x", "w").alias("m")).collect()
+    (none,) = df.where("x < 0").agg(pf.estimated_avg("x", weight="w").alias("m")).collect()
     assert none["m"] is None
 
 
 def test_nothing_is_counted_as_in_sql(session: SparkSession) -> None:
     df = session.createDataFrame([(None, 2.0), (None, 4.0)], "x double, w double")
-    (row,) = df.agg(ps.sum("x", "w").alias("s"), ps.sum("x", "w", cluster="x").alias("c")).collect()
+    (row,) = df.agg(
+        pf.estimated_sum("x", weight="w").alias("s"), pf.estimated_sum("x", weight="w", cluster="x").alias("c")
+    ).collect()
     assert (row["s"], row["c"]) == (None, None)
-    (empty,) = df.where("w < 0").agg(ps.count("w").alias("n"), ps.count("w", cluster="x").alias("c")).collect()
+    (empty,) = (
+        df.where("w < 0")
+        .agg(pf.estimated_count(weight="w").alias("n"), pf.estimated_count(weight="w", cluster="x").alias("c"))
+        .collect()
+    )
     assert [tuple(value) for value in empty] == [(0.0, 0.0, 0.0, 0.0)] * 2
 
 
 def test_the_error_of_a_mean_far_from_zero_is_never_too_small(session: SparkSession) -> None:
     near = session.range(1000).select(F.lit(2.0).alias("w"), (F.xxhash64("id") % 1000 / 500.0).alias("x"))
-    (true,) = near.agg(ps.avg("x", "w").alias("m")).collect()
+    (true,) = near.agg(pf.estimated_avg("x", weight="w").alias("m")).collect()
     for far in (1e6, 1e8, 1.7e9, 1.7e12):
         moved = near.withColumn("x", F.col("x") + far)
-        (row,) = moved.agg(ps.avg("x", "w").alias("m"), ps.avg("x", "w", center=far).alias("c")).collect()
+        (row,) = moved.agg(
+            pf.estimated_avg("x", weight="w").alias("m"), pf.estimated_avg("x", weight="w", center=far).alias("c")
+        ).collect()
         assert row["m"]["error"] > 0.95 * true["m"]["error"], far
         assert row["c"]["error"] == pytest.approx(true["m"]["error"], rel=0.01)
         assert row["c"]["estimate"] == pytest.approx(true["m"]["estimate"] + far)
@@ -149,14 +168,14 @@ def test_the_error_of_a_mean_far_from_zero_is_never_too_small(session: SparkSess
 
 def test_a_second_aggregation_adds_up(session: SparkSession) -> None:
     everything = kept(population(session).where("rep < 20"), "id")
-    first = everything.groupBy("rep", "g").agg(ps.count("w").alias("n"))
-    second = first.groupBy("rep").agg(ps.total("n").alias("n"))
-    direct = everything.groupBy("rep").agg(ps.count("w").alias("d"))
+    first = everything.groupBy("rep", "g").agg(pf.estimated_count(weight="w").alias("n"))
+    second = first.groupBy("rep").agg(pf.estimated_total("n").alias("n"))
+    direct = everything.groupBy("rep").agg(pf.estimated_count(weight="w").alias("d"))
     for row in second.join(direct, "rep").collect():
         assert row["n"]["estimate"] == pytest.approx(row["d"]["estimate"])
         assert row["n"]["error"] == pytest.approx(row["d"]["error"])
     both = everything.unionByName(everything.withColumn("id", -F.col("id")))
-    assert both.agg(ps.count("w").alias("n")).collect()[0]["n"]["estimate"] == pytest.approx(
+    assert both.agg(pf.estimated_count(weight="w").alias("n")).collect()[0]["n"]["estimate"] == pytest.approx(
         2 * everything.agg(F.sum("w")).collect()[0][0]
     )
 
@@ -164,18 +183,20 @@ def test_a_second_aggregation_adds_up(session: SparkSession) -> None:
 def test_in_a_stream_with_changing_keeps(ticks: Ticks, tmp_path: Path) -> None:
     keeps = (0.3, 0.8, 0.5)
 
-    class Turns(ps.Controller):
-        def update(self, observation: ps.Observation) -> ps.Decision:
-            return ps.Decision(keep=keeps[(observation.batch_id + 1) % 3])
+    class Turns(Controller):
+        def update(self, observation: Observation) -> Decision:
+            return Decision(keep=keeps[(observation.batch_id + 1) % 3])
 
     found: dict[Any, Any] = {}
 
     def take(df: DataFrame, _: int) -> None:
         found.update({row["g"]: row for row in df.collect()})
 
-    with ps.Shedder("2s", controller=Turns(2.0)) as shedder:
-        gated = shedder.gate(ticks(rows=2_000), name="in", identity="value", weight="w")
-        counts = gated.groupBy((F.col("value") % 4).alias("g")).agg(ps.count("w"), ps.sum("value", "w"))
+    with Shedder("2s", controller=Turns(2.0)) as shedder:
+        gated = shedder.gate(ticks(rows=2_000), name="in", identity="value", weight_column="w")
+        counts = gated.groupBy((F.col("value") % 4).alias("g")).agg(
+            pf.estimated_count(weight="w"), pf.estimated_sum("value", weight="w")
+        )
         query = shedder.foreach_batch(counts, take, checkpoint=tmp_path, output_mode="update")
         wait_until(lambda: shedder.report().table.num_rows > 7, query)
     offered = sum(row["offered"] for row in shedder.report().table.to_pylist())
@@ -190,6 +211,6 @@ def test_in_a_stream_with_changing_keeps(ticks: Ticks, tmp_path: Path) -> None:
 
 def test_bad_arguments_are_refused(session: SparkSession) -> None:
     with pytest.raises(PenstockError, match=r"confidence must lie in \(0, 1\), got 95"):
-        ps.count("w", confidence=95)
+        pf.estimated_count(weight="w", confidence=95)
     with pytest.raises(PenstockError, match="a column must be a name or a Column, got 3"):
-        ps.sum(3, "w")  # type: ignore[arg-type]
+        pf.estimated_sum(3, weight="w")  # type: ignore[arg-type]

@@ -17,13 +17,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from penstock.spark.gate import Gate
+from penstock.spark.monitor import PlanCounter
 from pyspark.sql import functions as F
 
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT, SLOTS, KeepTable
 from penstock.errors import PenstockError
-from penstock.spark.gate import Gate
-from penstock.spark.monitor import PlanCounter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,7 +81,7 @@ def test_rows_older_than_the_table_take_its_oldest_entry_and_are_counted(spark: 
 
 def test_classes_have_a_keep_each_and_the_unnamed_share_one(spark: SparkSession) -> None:
     count = 9_000
-    gate, gated = build(rows(spark, count), classes="kind", weights={0: 10, 2: 1})
+    gate, gated = build(rows(spark, count), priorities=Priorities("kind", {0: 10, 2: 1}))
     assert gate.class_names == ("0", "2", "(other)")
     gate.publish_batch([0.9, 0.2, 0.5])
     keep = np.array([0.9, 0.5, 0.2])[np.arange(count) % 3]
@@ -92,7 +92,7 @@ def test_classes_have_a_keep_each_and_the_unnamed_share_one(spark: SparkSession)
 def test_classes_may_be_an_expression_and_set_by_arrival(spark: SparkSession) -> None:
     count = 9_000
     big = F.when(F.col("id") >= 4_000, "big").otherwise("small")
-    gate, gated = build(rows(spark, count), classes=big, weights={"big": 2, "small": 1})
+    gate, gated = build(rows(spark, count), priorities=Priorities(big, {"big": 2, "small": 1}))
     slots = (np.arange(count) * 1000 + int(BASE_S * 1e6)) >> SLOT_SHIFT
     gate.ring.decide(int(slots[0]) + 10, [0.8, 0.1, 0.0])
     gate.publish_ring()
@@ -130,7 +130,7 @@ def test_a_bound_needs_an_arrival_column(spark: SparkSession) -> None:
 
 
 def test_weights_undo_the_drop(spark: SparkSession) -> None:
-    gate, gated = build(rows(spark), classes="kind", weights={0: 4, 1: 1}, weight="w")
+    gate, gated = build(rows(spark), priorities=Priorities("kind", {0: 4, 1: 1}), weight="w")
     gate.publish_batch([1.0, 0.25, 0.5])
     by_kind = {row["kind"]: row for row in gated.groupBy("kind").agg(F.first("w").alias("w"), F.sum("w").alias("n")).collect()}
     assert {kind: row["w"] for kind, row in by_kind.items()} == {0: 1.0, 1: 4.0, 2: 2.0}
@@ -184,7 +184,7 @@ def test_several_gates_in_one_plan(spark: SparkSession) -> None:
     left, one = build(rows(spark, 4_000))
     right, two = Gate.build(
         rows(spark, 4_000).select("id", F.col("arrival").alias("at")),
-        name="h", base_s=BASE_S, arrival="at", identity=["id"], classes=None, weights=None, weight=None,
+        name="h", base_s=BASE_S, arrival="at", identity=["id"], priorities=Priorities(None, None), weight=None,
     )  # fmt: skip
     left.publish_batch([0.5])
     right.publish_batch([0.2])
@@ -203,7 +203,13 @@ def test_a_new_table_needs_no_new_code(spark: SparkSession, tmp_path: Path, by_a
     """Spark counts its compilations: a running query with a changing table has none."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 2_000).option("numPartitions", 2).load()
     gate, gated = Gate.build(
-        source, name="g", base_s=time.time(), arrival="timestamp", identity=["value"], classes=None, weights=None, weight="w"
+        source,
+        name="g",
+        base_s=time.time(),
+        arrival="timestamp",
+        identity=["value"],
+        priorities=Priorities(None, None),
+        weight="w",
     )
     kept: list[int] = []
     compiled: list[int] = []
@@ -242,19 +248,19 @@ def test_it_works_on_executors_of_their_own(tmp_path: Path) -> None:
         """
         import time
         import numpy as np, pyarrow as pa
-        import penstock as ps
+        from penstock import Controller, Decision, Priorities, Shedder, read_journal
         from penstock.drop.hashing import gate_seed, uniform
         from penstock.spark.session import local_session
 
         spark = local_session("cluster", master="local-cluster[2,1,1024]")
         keeps = [0.9, 0.1, 0.5]
 
-        class Cycle(ps.Controller):
+        class Cycle(Controller):
             def update(self, observation):
-                return ps.Decision(keep=keeps[(observation.batch_id + 1) % 3])
+                return Decision(keep=keeps[(observation.batch_id + 1) % 3])
 
         source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).option("numPartitions", 4).load()
-        with ps.Shedder("2s", controller=Cycle(2.0)) as shedder:
+        with Shedder("2s", controller=Cycle(2.0)) as shedder:
             gated = shedder.gate(source, name="in", arrival="timestamp", identity="value")
             seen = {}
             def write(df, number):
@@ -263,7 +269,7 @@ def test_it_works_on_executors_of_their_own(tmp_path: Path) -> None:
             deadline = time.monotonic() + 90
             while len(seen) < 6 and time.monotonic() < deadline and query.exception() is None:
                 time.sleep(0.1)
-        decisions = ps.read_journal("CHECKPOINT/penstock")
+        decisions = read_journal("CHECKPOINT/penstock")
         for number, values in sorted(seen.items())[:6]:
             keep = decisions.decision_for(number).gates["in"][0]
             ids = np.arange(1000 * number, 1000 * number + 1000)

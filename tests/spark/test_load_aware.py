@@ -16,9 +16,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F
 
-import penstock as ps
+from penstock import Controller, Decision, LoadAware, Observation, PenstockError, load_aware
 from penstock.journal.journal import read_journal
-from penstock.las.buckets import BucketCosts
+from penstock.las.bucket_keeps import BucketKeeps
 from penstock.spark import load_aware as load_aware_module
 
 from .conftest import wait_until
@@ -31,12 +31,12 @@ pytestmark = pytest.mark.spark
 Ticks = Callable[..., "DataFrame"]
 
 
-class Half(ps.Controller):
+class Half(Controller):
     """Keeps half of the work."""
 
-    def update(self, observation: ps.Observation) -> ps.Decision:
+    def update(self, observation: Observation) -> Decision:
         self.seen = observation
-        return ps.Decision(keep=0.5)
+        return Decision(keep=0.5)
 
 
 def spend(value: int) -> float:
@@ -61,7 +61,7 @@ def by_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([values, by_arrow(values)], names=["value", "result"])
 
 
-def run(aware: ps.LoadAware, df: DataFrame, place: Path, batches: int = 12) -> dict[int, list[dict[str, Any]]]:
+def run(aware: LoadAware, df: DataFrame, place: Path, batches: int = 12) -> dict[int, list[dict[str, Any]]]:
     """Run some batches and return the rows of each."""
     found: dict[int, list[dict[str, Any]]] = {}
 
@@ -86,7 +86,7 @@ def run(aware: ps.LoadAware, df: DataFrame, place: Path, batches: int = 12) -> d
 def test_dear_keys_are_shed_first(kind: str, function: Any, options: dict[str, Any], ticks: Ticks, tmp_path: Path) -> None:
     """At half of the work far more than half of the rows stay, and results are those of the function."""
     key = F.col("value") % 10
-    aware = ps.load_aware(function, key=key, delay_target="2s", kind=kind, buckets=64, controller=Half(2.0), **options)
+    aware = load_aware(function, key=key, delay_target="2s", kind=kind, buckets=64, controller=Half(2.0), **options)
     found = run(aware, aware(ticks(rows=200), name="in", identity="value"), tmp_path)
     rows = [row for number in range(6, 12) for row in found.get(number, [])]
     assert all(row["result"] == row["value"] * 0.5 for row in rows)
@@ -100,7 +100,7 @@ def test_dear_keys_are_shed_first(kind: str, function: Any, options: dict[str, A
 
 def test_uniform_looks_at_no_cost(ticks: Ticks, tmp_path: Path) -> None:
     options = {"columns": "value", "returns": "double", "how": "uniform"}
-    aware = ps.load_aware(spend, key=F.col("value") % 10, delay_target="2s", controller=Half(2.0), **options)
+    aware = load_aware(spend, key=F.col("value") % 10, delay_target="2s", controller=Half(2.0), **options)
     found = run(aware, aware(ticks(rows=200), name="in", identity="value"), tmp_path, batches=8)
     rows = [row for number in range(3, 8) for row in found[number]]
     assert 0.4 < len(rows) / 1000 < 0.6
@@ -108,7 +108,7 @@ def test_uniform_looks_at_no_cost(ticks: Ticks, tmp_path: Path) -> None:
 
 def test_native_operators_are_learnt_by_regression(ticks: Ticks, tmp_path: Path) -> None:
     """The batch time alone tells which buckets cost more, over batches of different keys."""
-    aware = ps.load_aware(
+    aware = load_aware(
         lambda df: df.withColumn("result", F.sha2(F.col("value").cast("string"), 256)),
         key=F.col("value") % 4,
         delay_target="2s",
@@ -125,16 +125,16 @@ def test_native_operators_are_learnt_by_regression(ticks: Ticks, tmp_path: Path)
 def test_regression_tells_buckets_apart() -> None:
     rng = np.random.default_rng(1)
     true = np.array([1e-3, 5e-3, 2e-2])
-    model = BucketCosts(3)
+    model = BucketKeeps(3)
     for _ in range(400):
         rows = rng.integers(0, 100, 3).astype(float)
-        model.together(rows, float(rows @ true) * (1 + 0.05 * rng.standard_normal()))
+        model.update_from_total(rows, float(rows @ true) * (1 + 0.05 * rng.standard_normal()))
     np.testing.assert_allclose(model.costs_s, true, rtol=0.3)
 
 
 def test_null_keys_have_a_bucket_of_their_own(ticks: Ticks, tmp_path: Path) -> None:
     key = F.when(F.col("value") % 2 == 0, F.col("value") % 10)
-    aware = ps.load_aware(spend, key=key, delay_target="1h", columns="value", returns="double", buckets=16)
+    aware = load_aware(spend, key=key, delay_target="1h", columns="value", returns="double", buckets=16)
     run(aware, aware(ticks(rows=100), name="in", identity="value"), tmp_path, batches=3)
     assert aware.model.rows[16] == pytest.approx(50, abs=1)
 
@@ -145,7 +145,7 @@ def test_the_functions_own_error_passes_through(ticks: Ticks, tmp_path: Path) ->
             raise ValueError("no such thing as 150")
         return 1.0
 
-    aware = ps.load_aware(fail, key="value", delay_target="1h", columns="value", returns="double")
+    aware = load_aware(fail, key="value", delay_target="1h", columns="value", returns="double")
     df = aware(ticks(rows=100), name="in", identity="value")
     query = aware.foreach_batch(df, lambda batch, _: batch.collect(), checkpoint=tmp_path / "cp")
     wait_until(lambda: query.exception() is not None)
@@ -154,16 +154,16 @@ def test_the_functions_own_error_passes_through(ticks: Ticks, tmp_path: Path) ->
 
 
 def test_a_function_that_returns_at_once(ticks: Ticks, tmp_path: Path) -> None:
-    aware = ps.load_aware(lambda value: value, key="value", delay_target="1h", columns="value", returns="bigint")
+    aware = load_aware(lambda value: value, key="value", delay_target="1h", columns="value", returns="bigint")
     found = run(aware, aware(ticks(rows=100), name="in", identity="value"), tmp_path, batches=3)
     assert [row["result"] for row in found[0]] == [row["value"] for row in found[0]]
     assert all(len(rows) == 100 for rows in found.values())
 
 
 def test_what_was_learnt_survives_a_restart_and_replays_drop_the_same(ticks: Ticks, tmp_path: Path) -> None:
-    def make() -> tuple[ps.LoadAware, DataFrame]:
+    def make() -> tuple[LoadAware, DataFrame]:
         options = {"columns": "value", "returns": "double", "buckets": 64, "controller": Half(2.0)}
-        aware = ps.load_aware(spend, key=F.col("value") % 10, delay_target="2s", **options)
+        aware = load_aware(spend, key=F.col("value") % 10, delay_target="2s", **options)
         return aware, aware(ticks(rows=200), name="in", identity="value")
 
     aware, df = make()
@@ -188,8 +188,8 @@ def test_what_was_learnt_survives_a_restart_and_replays_drop_the_same(ticks: Tic
 def test_weights_scale_counts_back_up(ticks: Ticks, tmp_path: Path) -> None:
     """Dear keys are kept rarely and count as often as they came, within four standard errors."""
     options = {"columns": "value", "returns": "double", "buckets": 64, "controller": Half(2.0), "floor": 0.2}
-    aware = ps.load_aware(spend, key=F.col("value") % 10, delay_target="2s", **options)
-    found = run(aware, aware(ticks(rows=200), name="in", identity="value", weight="w"), tmp_path)
+    aware = load_aware(spend, key=F.col("value") % 10, delay_target="2s", **options)
+    found = run(aware, aware(ticks(rows=200), name="in", identity="value", weight_column="w"), tmp_path)
     weights = [row["w"] for number in range(4, 12) for row in found[number]]
     true = 8 * 200
     error = np.sqrt(sum(w * (w - 1) for w in weights))
@@ -205,9 +205,9 @@ def test_a_worker_that_dies_costs_nothing_but_a_restart(ticks: Ticks, tmp_path: 
             os._exit(1)
         return value
 
-    def start() -> tuple[ps.LoadAware, Any, dict[int, list[int]]]:
+    def start() -> tuple[LoadAware, Any, dict[int, list[int]]]:
         found: dict[int, list[int]] = {}
-        aware = ps.load_aware(deadly, key="value", delay_target="1h", columns="value", returns="bigint")
+        aware = load_aware(deadly, key="value", delay_target="1h", columns="value", returns="bigint")
         df = aware(ticks(rows=100), name="in", identity="value")
 
         def sink(batch: DataFrame, number: int) -> None:
@@ -260,22 +260,22 @@ def test_a_clock_that_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ps.PenstockError, match=message):
-        ps.load_aware(spend, **{"key": "value", "delay_target": "2s", **options})
+    with pytest.raises(PenstockError, match=message):
+        load_aware(spend, **{"key": "value", "delay_target": "2s", **options})
 
 
 def test_columns_that_are_not_there(ticks: Ticks) -> None:
-    aware = ps.load_aware(spend, key="value", delay_target="2s", columns="price", returns="double")
-    with pytest.raises(ps.PenstockError, match="there is no column 'price'; the columns are timestamp, value"):
+    aware = load_aware(spend, key="value", delay_target="2s", columns="price", returns="double")
+    with pytest.raises(PenstockError, match="there is no column 'price'; the columns are timestamp, value"):
         aware(ticks())
-    aware = ps.load_aware(spend, key="user", delay_target="2s", columns="value", returns="double")
-    with pytest.raises(ps.PenstockError, match="there is no key column 'user'"):
+    aware = load_aware(spend, key="user", delay_target="2s", columns="value", returns="double")
+    with pytest.raises(PenstockError, match="there is no key column 'user'"):
         aware(ticks())
-    aware = ps.load_aware(spend, key="value", delay_target="2s", columns="value", returns="floaty", output="x")
-    with pytest.raises(ps.PenstockError, match="returns= must be a type such as 'double', got 'floaty'"):
+    aware = load_aware(spend, key="value", delay_target="2s", columns="value", returns="floaty", output="x")
+    with pytest.raises(PenstockError, match="returns= must be a type such as 'double', got 'floaty'"):
         aware(ticks())
-    aware = ps.load_aware(spend, key="value", delay_target="2s", columns="value", returns="double", output="value")
-    with pytest.raises(ps.PenstockError, match="there is a column 'value' already"):
+    aware = load_aware(spend, key="value", delay_target="2s", columns="value", returns="double", output="value")
+    with pytest.raises(PenstockError, match="there is a column 'value' already"):
         aware(ticks())
-    with pytest.raises(ps.PenstockError, match="needs a function"):
-        ps.load_aware(3, key="value", delay_target="2s")  # type: ignore[arg-type]
+    with pytest.raises(PenstockError, match="needs a function"):
+        load_aware(3, key="value", delay_target="2s")  # type: ignore[arg-type]

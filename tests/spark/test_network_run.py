@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 from penstock.cluster.fleet import LocalFleet
 from penstock.cluster.node import NodeRuntime, RunDirectory
 from penstock.cluster.transport import DirectoryTransport
-from penstock.coordination import Fixed, Manager, Open
+from penstock.coordination import Fixed, Manager, NoShedding
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.errors import PenstockError
 from penstock.journal.journal import read_journal
@@ -89,7 +89,7 @@ def rows_of(place: Path) -> list[dict[str, Any]]:
 
 
 def node(network: Network, name: str, root: Path, manager: Manager | None = None, **options: Any) -> NodeRuntime:
-    chosen = manager if manager is not None else Open(network, name)
+    chosen = manager if manager is not None else NoShedding(network, name)
     return NodeRuntime(network, name, RunDirectory(root), chosen, pace_s=options.pop("pace_s", 0.2), **options)
 
 
@@ -266,7 +266,7 @@ def test_what_can_be_planned_but_not_run_is_refused(session: SparkSession, tmp_p
         node(wrong, "A", tmp_path / "3").run(spark=session)
     assert "\n" not in str(found.value)
     with pytest.raises(PenstockError, match="there is no node 'Z'; there are A, B"):
-        node(parse_network(TWO), "Z", tmp_path / "4", Open(parse_network(TWO), "A"))
+        node(parse_network(TWO), "Z", tmp_path / "4", NoShedding(parse_network(TWO), "A"))
 
 
 def test_a_transport_that_cant_be_written_is_said(session: SparkSession, tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def test_a_fleet_outlives_one_of_its_processes_and_stops_together(tmp_path: Path
             time.sleep(0.1)
 
     try:
-        wait(lambda: status("A").get("why", "").startswith("plan") and status("B").get("outputs"))
+        wait(lambda: status("A").get("reason", "").startswith("plan") and status("B").get("outputs"))
         victim = status("B")["pid"]
         os.kill(victim, signal.SIGKILL)
         batches = sum(status("A")["batches"].values())

@@ -19,7 +19,18 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F
 
-import penstock as ps
+from penstock import (
+    Controller,
+    Decision,
+    JournalError,
+    Observation,
+    PenstockError,
+    Priorities,
+    Report,
+    Shedder,
+    read_journal,
+    register_replay,
+)
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT
 from penstock.errors import PenstockError
@@ -40,20 +51,20 @@ Ticks = Callable[..., "DataFrame"]
 KEEPS = (1.0, 0.5, 0.1)
 
 
-class Cycle(ps.Controller):
+class Cycle(Controller):
     """Another keep for every batch, and a memory of what it saw."""
 
     def __init__(self, delay_target_s: float = 2.0) -> None:
         super().__init__(delay_target_s)
-        self.seen: list[ps.Observation] = []
+        self.seen: list[Observation] = []
 
-    def update(self, observation: ps.Observation) -> ps.Decision:
+    def update(self, observation: Observation) -> Decision:
         self.seen.append(observation)
-        return ps.Decision(keep=KEEPS[(observation.batch_id + 1) % 3])
+        return Decision(keep=KEEPS[(observation.batch_id + 1) % 3])
 
 
-class Broken(ps.Controller):
-    def update(self, observation: ps.Observation) -> ps.Decision:
+class Broken(Controller):
+    def update(self, observation: Observation) -> Decision:
         raise RuntimeError(f"no idea\nat all about batch {observation.batch_id}")
 
 
@@ -71,12 +82,12 @@ def collect_into(seen: dict[int, list[int]]) -> Callable[[DataFrame, int], None]
 
 def test_by_batch_each_batch_has_its_own_table(ticks: Ticks, tmp_path: Path) -> None:
     seen: dict[int, list[int]] = {}
-    with ps.Shedder("2s", controller=Cycle()) as shedder:
+    with Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
         query = shedder.foreach_batch(gated, collect_into(seen), checkpoint=tmp_path / "cp", name="q")
         wait_until(lambda: len(seen) > 6, query)
     table = shedder.report().table
-    decisions = ps.read_journal(tmp_path / "cp" / "penstock")
+    decisions = read_journal(tmp_path / "cp" / "penstock")
     for number, values in seen.items():
         keep = decisions.decision_for(number).keep
         assert values == expected(1_000 * number, 1_000 * (number + 1), keep)
@@ -87,7 +98,7 @@ def test_by_batch_each_batch_has_its_own_table(ticks: Ticks, tmp_path: Path) -> 
 
 def test_the_observation_is_complete(ticks: Ticks, tmp_path: Path) -> None:
     now_ms = int(time.time() * 1000)
-    with ps.Shedder("2s", controller=Cycle()) as shedder:
+    with Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(ticks(start_ms=now_ms, advance_ms=1), name="in", arrival="timestamp", identity="value")
         query = shedder.foreach_batch(gated, collect_into(seen := {}), checkpoint=tmp_path / "cp")
         wait_until(lambda: len(seen) > 4, query)
@@ -108,11 +119,11 @@ def test_the_observation_is_complete(ticks: Ticks, tmp_path: Path) -> None:
 
 def test_by_arrival_the_journal_decides(ticks: Ticks, session: SparkSession, tmp_path: Path) -> None:
     """Arrival times follow the wall clock, so that decisions fall among them."""
-    ps.register_replay(session)
+    register_replay(session)
     reader = session.readStream.format("penstock-replay").option("generator", "constant").option("rate", 3000)
     source = reader.option("duration", "60s").load()
-    with ps.Shedder("2s", controller=Cycle()) as shedder:
-        gated = shedder.gate(source, name="in", arrival="arrival", identity="seq", weight="w")
+    with Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(source, name="in", arrival="arrival", identity="seq", weight_column="w")
         kept = gated.select("seq", "arrival", "w")
         writer = kept.writeStream.format("memory").queryName("arrivals").option("checkpointLocation", str(tmp_path / "cp"))
         query = shedder.start(writer)
@@ -130,7 +141,7 @@ def test_by_arrival_the_journal_decides(ticks: Ticks, session: SparkSession, tmp
     last = sum(row["offered"] for row in ledger)
     assert sum(seq < last for seq in rows["seq"].to_pylist()) == sum(row["kept"] for row in ledger)
     assert [row["batch_id"] for row in ledger] == list(range(len(ledger)))
-    assert ps.read_journal(tmp_path / "cp" / "penstock").decisions
+    assert read_journal(tmp_path / "cp" / "penstock").decisions
 
 
 @pytest.mark.parametrize("how", ["by batch", "by arrival"])
@@ -159,7 +170,7 @@ def test_not_overloaded_the_output_is_the_same(session: SparkSession, tmp_path: 
     plain = writer(job(source()), "plain").start()
     want = result("plain", plain)
     plain.stop()
-    with ps.Shedder("20s") as shedder:  # far above what a batch takes here, far below what a stall of the test would take
+    with Shedder("20s") as shedder:  # far above what a batch takes here, far below what a stall of the test would take
         gated = job(shedder.gate(source(), arrival="arrival"))
         if how == "by batch":
             query = shedder.write(gated, "memory", checkpoint=str(tmp_path / "shed"), name="shed", output_mode="complete")
@@ -175,7 +186,7 @@ def test_not_overloaded_the_output_is_the_same(session: SparkSession, tmp_path: 
 def test_a_broken_controller_does_not_stop_the_job(
     ticks: Ticks, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "penstock"), ps.Shedder("2s", controller=Broken(2.0)) as shedder:
+    with caplog.at_level(logging.WARNING, "penstock"), Shedder("2s", controller=Broken(2.0)) as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
         if how == "by batch":
             query = shedder.foreach_batch(gated, lambda df, n: df.collect(), checkpoint=tmp_path / "cp")
@@ -197,7 +208,7 @@ def test_a_function_that_evaluates_the_batch_twice_is_counted_once(ticks: Ticks,
             sums[number] = len(df.collect())
             df.write.format("noop").mode("overwrite").save()
 
-    with ps.Shedder("2s", controller=Cycle()) as shedder:
+    with Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
         query = shedder.foreach_batch(gated, twice, checkpoint=tmp_path / "cp")
         wait_until(lambda: len(sums) > 4, query)
@@ -208,7 +219,7 @@ def test_a_function_that_evaluates_the_batch_twice_is_counted_once(ticks: Ticks,
 def test_restart_takes_up_where_it_was(ticks: Ticks, tmp_path: Path) -> None:
     seen: dict[int, list[int]] = {}
     for lives in (1, 2):
-        with ps.Shedder("2s", controller=Cycle()) as shedder:
+        with Shedder("2s", controller=Cycle()) as shedder:
             gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
             query = shedder.foreach_batch(gated, collect_into(seen), checkpoint=tmp_path / "cp", name="q")
             wait_until(lambda: len(seen) > 3 * lives, query)  # noqa: B023 - used at once
@@ -221,8 +232,8 @@ def test_a_batch_whose_counts_a_crash_took_is_counted_again(ticks: Ticks, tmp_pa
     """The last file of the journal is gone: Spark has committed the batch, the ledger does not know it."""
     checkpoint = tmp_path / "cp"
 
-    def live(batches: int) -> ps.Report:
-        with ps.Shedder("2s", controller=Cycle()) as shedder:
+    def live(batches: int) -> Report:
+        with Shedder("2s", controller=Cycle()) as shedder:
             gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
             counted = gated.groupBy((F.col("value") % 7).alias("k")).count()
             writer = counted.writeStream.outputMode("update").format("noop").option("checkpointLocation", str(checkpoint))
@@ -231,20 +242,20 @@ def test_a_batch_whose_counts_a_crash_took_is_counted_again(ticks: Ticks, tmp_pa
         return shedder.report()
 
     live(3)
-    before = ps.read_journal(checkpoint / "penstock")
+    before = read_journal(checkpoint / "penstock")
     lost = max(before.batches)
     newest = max((checkpoint / "penstock").glob("0*.json"))
     newest.unlink()
-    assert max(ps.read_journal(checkpoint / "penstock").batches) == lost - 1
+    assert max(read_journal(checkpoint / "penstock").batches) == lost - 1
     live(lost + 3)
-    after = ps.read_journal(checkpoint / "penstock")
+    after = read_journal(checkpoint / "penstock")
     assert after.batches[lost].recounted
     assert after.batches[lost].gates == before.batches[lost].gates
     assert not list((checkpoint / "penstock").glob(".recount*"))
 
 
 def test_several_gates_and_several_queries(ticks: Ticks, tmp_path: Path) -> None:
-    with ps.Shedder("2s", controller=Cycle()) as shedder:
+    with Shedder("2s", controller=Cycle()) as shedder:
         left = shedder.gate(ticks(), name="left", arrival="timestamp", identity="value")
         right = shedder.gate(ticks(500), name="right", arrival="timestamp", identity="value")
         both = left.select("value").union(right.select("value"))
@@ -257,7 +268,7 @@ def test_several_gates_and_several_queries(ticks: Ticks, tmp_path: Path) -> None
         wait_until(lambda: "third" in shedder.report().table["gate"].to_pylist(), second)
     table = shedder.report().table.to_pylist()
     assert {(row["query"], row["gate"]) for row in table} == {("one", "left"), ("one", "right"), ("two", "third")}
-    decisions = ps.read_journal(tmp_path / "one" / "penstock")
+    decisions = read_journal(tmp_path / "one" / "penstock")
     for number, values in seen.items():
         keep = decisions.decision_for(number).keep
         one = expected(1_000 * number, 1_000 * (number + 1), keep, "left")
@@ -270,7 +281,7 @@ def test_several_gates_and_several_queries(ticks: Ticks, tmp_path: Path) -> None
 
 
 def test_two_native_queries_may_read_one_gate(ticks: Ticks, tmp_path: Path) -> None:
-    with ps.Shedder("2s", controller=Cycle()) as shedder:
+    with Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
         queries = [
             shedder.start(gated.writeStream.format("noop").queryName(n).option("checkpointLocation", str(tmp_path / n)))
@@ -281,24 +292,24 @@ def test_two_native_queries_may_read_one_gate(ticks: Ticks, tmp_path: Path) -> N
         wait_until(lambda: len(shedder._gates["in"].ring.changes) > 3)
     changes = dict(shedder._gates["in"].ring.changes)
     for name in ("a", "b"):
-        journaled = {d.from_slot: d.gates["in"] for d in ps.read_journal(tmp_path / name / "penstock").decisions}
+        journaled = {d.from_slot: d.gates["in"] for d in read_journal(tmp_path / name / "penstock").decisions}
         assert {slot: journaled[slot] for slot in changes} == changes
 
 
 def test_watch_a_query_that_runs(ticks: Ticks, tmp_path: Path) -> None:
-    with ps.Shedder("2s", controller=Cycle()) as shedder:
+    with Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
         query = gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")).start()
         assert shedder.watch(query) is query
         wait_until(lambda: shedder.report().table.num_rows > 3, query)
     assert not query.isActive
-    with pytest.raises(ps.PenstockError, match="has ended"):
+    with pytest.raises(PenstockError, match="has ended"):
         shedder.watch(query)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
 def test_files_are_written_once_a_batch(ticks: Ticks, session: SparkSession, tmp_path: Path, kind: str) -> None:
-    with ps.Shedder("2s", controller=Cycle()) as shedder:
+    with Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value").select("value")
         options = {"header": True} if kind == "csv" else {}
         query = shedder.write(gated, kind, tmp_path / "out", checkpoint=tmp_path / "cp", **options)
@@ -310,7 +321,7 @@ def test_files_are_written_once_a_batch(ticks: Ticks, session: SparkSession, tmp
 
 
 def test_console(ticks: Ticks, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with ps.Shedder("2s") as shedder:
+    with Shedder("2s") as shedder:
         gated = shedder.gate(ticks(5), name="in", arrival="timestamp")
         query = shedder.write(gated, "console", checkpoint=tmp_path / "cp", numRows=2)
         wait_until(lambda: shedder.report().table.num_rows > 1, query)
@@ -320,7 +331,7 @@ def test_console(ticks: Ticks, tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_without_a_checkpoint_the_journal_goes_with_sparks_own(ticks: Ticks) -> None:
-    with ps.Shedder("2s", controller=Cycle()) as shedder:
+    with Shedder("2s", controller=Cycle()) as shedder:
         first = shedder.gate(ticks(), name="a", arrival="timestamp", identity="value")
         second = shedder.gate(ticks(), name="b", arrival="timestamp", identity="value")
         one = shedder.foreach_batch(first, lambda df, n: df.collect())
@@ -330,29 +341,29 @@ def test_without_a_checkpoint_the_journal_goes_with_sparks_own(ticks: Ticks) -> 
 
 
 def test_a_journal_of_ones_own_choice(ticks: Ticks, tmp_path: Path) -> None:
-    with ps.Shedder("2s", controller=Cycle(), journal=tmp_path / "journals") as shedder:
+    with Shedder("2s", controller=Cycle(), journal=tmp_path / "journals") as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
         query = shedder.foreach_batch(gated, lambda df, n: df.collect(), checkpoint=tmp_path / "cp", name="q")
         wait_until(lambda: shedder.report().table.num_rows > 1, query)
-    assert ps.read_journal(tmp_path / "journals" / "q").batches
+    assert read_journal(tmp_path / "journals" / "q").batches
     # A new checkpoint is a new job: it must not go on with the old one's journal.
-    with ps.Shedder("2s", journal=tmp_path / "journals") as other:
+    with Shedder("2s", journal=tmp_path / "journals") as other:
         gated = other.gate(ticks(), name="in", arrival="timestamp", identity="value")
-        with pytest.raises(ps.JournalError, match="but the checkpoint is new"):
+        with pytest.raises(JournalError, match="but the checkpoint is new"):
             other.foreach_batch(gated, lambda df, n: df.collect(), checkpoint=tmp_path / "cp2", name="q")
     # Nor may two jobs that run at the same time.
-    with ps.Shedder("2s", journal=tmp_path / "journals") as one, ps.Shedder("2s", journal=tmp_path / "journals") as two:
+    with Shedder("2s", journal=tmp_path / "journals") as one, Shedder("2s", journal=tmp_path / "journals") as two:
         gated = one.gate(ticks(), name="in", arrival="timestamp", identity="value")
         query = one.foreach_batch(gated, lambda df, n: df.collect(), checkpoint=tmp_path / "cp", name="q")
         again = two.gate(ticks(), name="in", arrival="timestamp", identity="value")
-        with pytest.raises(ps.JournalError, match="in use by another job"):
+        with pytest.raises(JournalError, match="in use by another job"):
             two.foreach_batch(again, lambda df, n: df.collect(), checkpoint=tmp_path / "cp3", name="q")
         assert query.isActive
 
 
 def test_a_full_disk_keeps_the_last_table_and_the_job(ticks: Ticks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[int, list[int]] = {}
-    with ps.Shedder("2s", controller=Cycle()) as shedder:
+    with Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
         query = shedder.foreach_batch(gated, collect_into(seen), checkpoint=tmp_path / "cp")
         wait_until(lambda: len(seen) > 3, query)
@@ -367,7 +378,7 @@ def test_a_full_disk_keeps_the_last_table_and_the_job(ticks: Ticks, tmp_path: Pa
         monkeypatch.undo()
         mark = len(seen)
         wait_until(lambda: len(seen) > mark + 3, query)
-    state = ps.read_journal(next((tmp_path / "cp").glob("penstock")))
+    state = read_journal(next((tmp_path / "cp").glob("penstock")))
     assert sorted(state.batches) == list(range(len(seen)))  # no count is lost
     assert {number: b.gates["in"][1] for number, b in state.batches.items()} == {n: len(v) for n, v in seen.items()}
     shares = {len(seen[number]) / 1_000 for number in during}
@@ -379,7 +390,7 @@ def test_the_users_own_error_passes_through(ticks: Ticks, tmp_path: Path) -> Non
     def fails(df: DataFrame, number: int) -> None:
         raise KeyError("the user's own")
 
-    with ps.Shedder("2s") as shedder:
+    with Shedder("2s") as shedder:
         gated = shedder.gate(ticks(), arrival="timestamp")
         query = shedder.foreach_batch(gated, fails, checkpoint=tmp_path / "cp")
         wait_until(lambda: query.exception() is not None, seconds=30)
@@ -387,12 +398,14 @@ def test_the_users_own_error_passes_through(ticks: Ticks, tmp_path: Path) -> Non
 
 
 def test_what_was_kept_of_each_class_is_in_the_report(ticks: Ticks, tmp_path: Path) -> None:
-    class Half(ps.Controller):
-        def update(self, observation: ps.Observation) -> ps.Decision:
-            return ps.Decision(keep=0.5)
+    class Half(Controller):
+        def update(self, observation: Observation) -> Decision:
+            return Decision(keep=0.5)
 
-    with ps.Shedder("2s", controller=Half(2.0)) as shedder:
-        gated = shedder.gate(ticks(rows=1_000), name="in", identity="value", classes=F.col("value") % 2, weights={0: 3, 1: 1})
+    with Shedder("2s", controller=Half(2.0)) as shedder:
+        gated = shedder.gate(
+            ticks(rows=1_000), name="in", identity="value", priorities=Priorities(F.col("value") % 2, {0: 3, 1: 1})
+        )
         query = shedder.foreach_batch(gated, lambda df, _: df.collect(), checkpoint=tmp_path)
         wait_until(lambda: shedder.report().table.num_rows > 4, query)
     (ledger,) = shedder.report().queries
@@ -405,14 +418,14 @@ def test_what_was_kept_of_each_class_is_in_the_report(ticks: Ticks, tmp_path: Pa
 
 
 def test_unnamed_classes_are_reported(ticks: Ticks, tmp_path: Path) -> None:
-    with ps.Shedder("2s", controller=Cycle()) as shedder:
+    with Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(
-            ticks(), name="in", arrival="timestamp", identity="value", classes=F.col("value") % 3, weights={0: 9, 1: 1}
+            ticks(), name="in", arrival="timestamp", identity="value", priorities=Priorities(F.col("value") % 3, {0: 9, 1: 1})
         )
         query = shedder.foreach_batch(gated, collect_into(seen := {}), checkpoint=tmp_path / "cp")
         wait_until(lambda: len(seen) > 6, query)
     assert any("rows of a class not in weights (0, 1)" in line for line in shedder.report().errors)
-    state = ps.read_journal(tmp_path / "cp" / "penstock")
+    state = read_journal(tmp_path / "cp" / "penstock")
     low = [number for number in seen if state.decision_for(number).keep == 0.1 and number > 2]
     for number in low:
         kept = np.bincount(np.array(seen[number]) % 3, minlength=3)
@@ -421,7 +434,7 @@ def test_unnamed_classes_are_reported(ticks: Ticks, tmp_path: Path) -> None:
 
 
 def test_triggers_are_written_as_durations_are(ticks: Ticks, tmp_path: Path) -> None:
-    shedder = ps.Shedder("2s")
+    shedder = Shedder("2s")
     gated = shedder.gate(ticks(), name="in")
     with pytest.raises(PenstockError, match="trigger must be a duration such as '2s', '500ms' or '1 min', got 'soon'"):
         shedder.foreach_batch(gated, lambda *_: None, checkpoint=tmp_path, trigger="soon")
@@ -434,12 +447,12 @@ def test_triggers_are_written_as_durations_are(ticks: Ticks, tmp_path: Path) -> 
 
 
 def test_durations(ticks: Ticks) -> None:
-    assert ps.Shedder("500ms").delay_target_s == 0.5
-    assert ps.Shedder(3).delay_target_s == 3.0
+    assert Shedder("500ms").delay_target_s == 0.5
+    assert Shedder(3).delay_target_s == 3.0
 
 
 def test_a_query_stopped_by_the_user_lets_go_of_its_journal(ticks: Ticks, tmp_path: Path) -> None:
-    shedder = ps.Shedder("2s")
+    shedder = Shedder("2s")
     gated: Any = shedder.gate(ticks(), name="in", arrival="timestamp")
     query = shedder.start(gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")))
     wait_until(lambda: shedder.report().table.num_rows > 1, query)
@@ -466,7 +479,7 @@ def test_reports_that_come_late_twice_or_never(ticks: Ticks, tmp_path: Path, mon
         deliver(self, "{")
 
     monkeypatch.setattr(ArrivalLoop, "report", unreliable)
-    with ps.Shedder("2s", controller=Cycle()) as shedder:
+    with Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
         query = shedder.start(gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")))
         wait_until(lambda: shedder.report().table.num_rows > 8, query)
@@ -481,7 +494,7 @@ def test_reports_that_come_late_twice_or_never(ticks: Ticks, tmp_path: Path, mon
 
 
 def test_without_arrival_times_there_is_no_delay(ticks: Ticks, tmp_path: Path) -> None:
-    with ps.Shedder("2s", controller=Cycle()) as shedder:
+    with Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(ticks(), name="in", identity="value")
         query = shedder.foreach_batch(gated, lambda df, n: df.collect(), checkpoint=tmp_path / "cp")
         wait_until(lambda: shedder.report().table.num_rows > 3, query)

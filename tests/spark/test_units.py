@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+from penstock.spark.gate import Gate
 from pyspark.sql import functions as F
 
-import penstock as ps
+from penstock import Controller, Decision, Observation, Shedder, WholeKeys, WholeWindows, key, read_journal
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.units import WindowRing
 from penstock.errors import PenstockError
-from penstock.spark.gate import Gate
 
 from .conftest import wait_until
 
@@ -35,11 +35,11 @@ KEEPS = (0.6, 0.3, 0.9, 0.5)
 STEP_US = 50_000  # twenty rows a second of event time
 
 
-class Turns(ps.Controller):
+class Turns(Controller):
     """Another keep for every batch."""
 
-    def update(self, observation: ps.Observation) -> ps.Decision:
-        return ps.Decision(keep=KEEPS[(observation.batch_id + 1) % len(KEEPS)])
+    def update(self, observation: Observation) -> Decision:
+        return Decision(keep=KEEPS[(observation.batch_id + 1) % len(KEEPS)])
 
 
 def times(values: np.ndarray) -> np.ndarray:
@@ -87,7 +87,7 @@ class Job:
                     self.twice.append(key)
                 self.found[key] = (row["n"], row["s"])
 
-        with ps.Shedder("2s", controller=Turns(2.0)) as shedder:
+        with Shedder("2s", controller=Turns(2.0)) as shedder:
             gated = shedder.gate(events(self.ticks(rows=100)).withWatermark("t", "3 seconds"), name="in", unit=self.unit)
             counts = gated.groupBy(F.window("t", *self.window), "g").agg(F.count("*").alias("n"), F.sum("value").alias("s"))
             query = shedder.foreach_batch(shedder.whole(counts), take, checkpoint=self.place)
@@ -102,7 +102,7 @@ class Job:
         wrong = {key: (value, full[key]) for key, value in self.found.items() if value != full[key]}
         assert not wrong, "every window that is delivered is exact"
         ring = WindowRing(self.unit, gate_seed("in"))
-        for decision in ps.read_journal(self.place / "penstock").decisions:
+        for decision in read_journal(self.place / "penstock").decisions:
             keeps = decision.gates["in"]
             if len(keeps) == 2:
                 ring.decide(int(keeps[1]), keeps[0])
@@ -133,7 +133,7 @@ def test_windows_are_whole(
     ticks: Ticks, tmp_path: Path, window: tuple[str, ...], micros: tuple[int, int, int], by: tuple[str, ...]
 ) -> None:
     length, slide, offset = micros
-    unit = ps.window("t", length / 1e6, slide / 1e6, offset / 1e6 or None, by=by)
+    unit = WholeWindows("t", length / 1e6, slide / 1e6, offset / 1e6 or None, by=by)
     job = Job(ticks, tmp_path, unit, window)
     job.run(10)
     job.run(8)  # and after a restart
@@ -163,7 +163,7 @@ def test_windows_are_whole_whatever_they_are(
     slide, overlap, short, offset, by = shape
     length = max(slide, slide * overlap - min(short, slide - 1))
     shown = tuple(f"{seconds} seconds" for seconds in (length, slide, offset % slide))
-    unit = ps.window("t", float(length), float(slide), float(offset) or None, by="g" if by else ())
+    unit = WholeWindows("t", float(length), float(slide), float(offset) or None, by="g" if by else ())
     seconds = pa.array([(first_s + at) * SECOND_US for at, _ in rows], pa.timestamp("us", tz="UTC"))
     table = pa.table({"id": list(range(len(rows))), "t": seconds, "g": pa.array([g for _, g in rows], pa.int64())})
     df = session.createDataFrame(table)
@@ -205,9 +205,9 @@ def test_keys_are_whole_on_both_sides_of_a_join(ticks: Ticks, tmp_path: Path, ho
     def take(df: DataFrame, _: int) -> None:
         rows.extend((row["l_key"], row["l_value"], row["r_value"]) for row in df.collect())
 
-    with ps.Shedder("2s", controller=Turns(2.0)) as shedder:
-        left = shedder.gate(side("l", 1).withWatermark("l_t", "1 second"), name="left", unit=ps.key("l_key"))
-        right = shedder.gate(side("r", 2).withWatermark("r_t", "1 second"), name="right", unit=ps.key("r_key"))
+    with Shedder("2s", controller=Turns(2.0)) as shedder:
+        left = shedder.gate(side("l", 1).withWatermark("l_t", "1 second"), name="left", unit=WholeKeys("l_key"))
+        right = shedder.gate(side("r", 2).withWatermark("r_t", "1 second"), name="right", unit=WholeKeys("r_key"))
         near = F.expr("l_key = r_key AND r_t BETWEEN l_t AND l_t + INTERVAL 2 SECONDS")
         query = shedder.foreach_batch(left.join(right, near, how), take, checkpoint=tmp_path)
         wait_until(lambda: shedder.report().table.num_rows > 24, query)
@@ -243,28 +243,31 @@ def test_null_keys_share_a_fate(ticks: Ticks, tmp_path: Path) -> None:
         seen[number] = df.where("k IS NULL").count()
 
     df = ticks(rows=100).withColumn("k", F.when(F.col("value") % 2 == 0, F.col("value")))
-    with ps.Shedder("2s", controller=Turns(2.0)) as shedder:
-        query = shedder.foreach_batch(shedder.gate(df, name="in", unit=ps.key("k")), take, checkpoint=tmp_path)
+    with Shedder("2s", controller=Turns(2.0)) as shedder:
+        query = shedder.foreach_batch(shedder.gate(df, name="in", unit=WholeKeys("k")), take, checkpoint=tmp_path)
         wait_until(lambda: len(seen) > 6, query)
     assert set(seen.values()) <= {0, 50}
 
 
 def test_bad_units_are_refused(ticks: Ticks) -> None:
     df = events(ticks())
-    shedder = ps.Shedder("2s")
+    shedder = Shedder("2s")
     for options, message in (
-        ({"unit": "row"}, r"unit must be ps.key\(...\) or ps.window\(...\), got 'row'"),
-        ({"unit": ps.key("user")}, "there is no column 'user' for its unit; the columns are value, t, g"),
-        ({"unit": ps.window("value", "1s")}, "the time column 'value' must be a timestamp, it is bigint"),
-        ({"unit": ps.window("t", "1s", by="host")}, "there is no column 'host' for its unit"),
-        ({"unit": ps.key("g"), "identity": "value"}, "identity tells rows apart, and this gate keeps whole keys"),
-        ({"unit": ps.key("g"), "bounded": True, "arrival": "t"}, "bounded looks at single rows"),
-        ({"unit": ps.window("t", "2s", "1s"), "weight": "w"}, "a row lies in 2 windows, each kept or not, so it has no weight"),
-        ({"unit": ps.window("t", "2s"), "classes": "g", "weights": {1: 2}}, "rows of several classes lie in one window"),
+        ({"unit": "row"}, r"unit must be key\(...\) or window\(...\), got 'row'"),
+        ({"unit": WholeKeys("user")}, "there is no column 'user' for its unit; the columns are value, t, g"),
+        ({"unit": WholeWindows("value", "1s")}, "the time column 'value' must be a timestamp, it is bigint"),
+        ({"unit": WholeWindows("t", "1s", by="host")}, "there is no column 'host' for its unit"),
+        ({"unit": WholeKeys("g"), "identity": "value"}, "identity tells rows apart, and this gate keeps whole keys"),
+        ({"unit": WholeKeys("g"), "bounded": True, "arrival": "t"}, "bounded looks at single rows"),
+        (
+            {"unit": WholeWindows("t", "2s", "1s"), "weight": "w"},
+            "a row lies in 2 windows, each kept or not, so it has no weight",
+        ),
+        ({"unit": WholeWindows("t", "2s"), "classes": "g", "weights": {1: 2}}, "rows of several classes lie in one window"),
     ):
         with pytest.raises(PenstockError, match=message):
             shedder.gate(df, **options)
-    gated = shedder.gate(df.withWatermark("t", "1 second"), name="in", unit=ps.window("t", "2s", "1s"))
+    gated = shedder.gate(df.withWatermark("t", "1 second"), name="in", unit=WholeWindows("t", "2s", "1s"))
     with pytest.raises(PenstockError, match="keeps whole windows, which are decided batch by batch"):
         shedder.start(gated.writeStream.format("noop"))
     counts = gated.groupBy(F.window("t", "2 seconds", "1 second")).count()
@@ -275,45 +278,45 @@ def test_bad_units_are_refused(ticks: Ticks) -> None:
     with pytest.raises(PenstockError, match="this shedder has 0 gates named 'other'"):
         shedder.whole(counts, gate="other")
     for call, message in (
-        (lambda: ps.window("t", "1s", "2s"), "the slide of a window must be at most its length of 1 s, got 2 s"),
-        (lambda: ps.window("t", "-1s"), "the length of a window"),
-        (lambda: ps.window("", "1s"), "needs the name of the column with the time"),
-        (ps.key, "needs the names of one or more columns"),
+        (lambda: WholeWindows("t", "1s", "2s"), "the slide of a window must be at most its length of 1 s, got 2 s"),
+        (lambda: WholeWindows("t", "-1s"), "the length of a window"),
+        (lambda: WholeWindows("", "1s"), "needs the name of the column with the time"),
+        (key, "needs the names of one or more columns"),
     ):
         with pytest.raises(PenstockError, match=message):
             call()
 
 
 def test_queries_that_do_not_go_with_their_gates_are_refused(ticks: Ticks) -> None:
-    shedder = ps.Shedder("2s")
+    shedder = Shedder("2s")
     df = events(ticks())
 
     def refused(result: DataFrame, message: str) -> None:
         with pytest.raises(PenstockError, match=message):
             shedder.foreach_batch(result, lambda *_: None)
 
-    two = shedder.gate(df, name="two", unit=ps.window("t", "2s"))
+    two = shedder.gate(df, name="two", unit=WholeWindows("t", "2s"))
     others = "keeps whole windows of 2 s by 2 s, and the query aggregates by others"
     refused(two.groupBy(F.window("t", "3 seconds")).count(), others)
     refused(two.groupBy(F.window("t", "2 seconds", "1 second")).count(), others)
     refused(two.groupBy(F.window("t", "2 seconds", "2 seconds", "1 second")).count(), others)
-    by = shedder.gate(df, name="by", unit=ps.window("t", "2s", "1s", by="g"))
+    by = shedder.gate(df, name="by", unit=WholeWindows("t", "2s", "1s", by="g"))
     counts = by.groupBy(F.window("t", "2 seconds", "1 second")).count().withColumn("g", F.lit(1).cast("bigint"))
     refused(shedder.whole(counts, gate="by"), "keeps whole windows of each 'g', and the query does not group by it")
     named = by.groupBy(F.window("t", "2 seconds", "1 second"), F.col("g").cast("string").alias("g")).count()
     with pytest.raises(PenstockError, match=r"whole\(\): column 'g' is string here and bigint at the gate"):
         shedder.whole(named, gate="by")
-    long = shedder.gate(df.withWatermark("t", "1 day"), name="long", unit=ps.window("t", "1s"))
+    long = shedder.gate(df.withWatermark("t", "1 day"), name="long", unit=WholeWindows("t", "1s"))
     refused(long.groupBy(F.window("t", "1 second")).count(), "the last 6,143 windows, and with a watermark of 1 days? older ones")
-    left = shedder.gate(df.select(F.col("g").alias("l")), name="left", unit=ps.key("l"))
-    right = shedder.gate(df.select(F.col("g").cast("string").alias("r")), name="right", unit=ps.key("r"))
+    left = shedder.gate(df.select(F.col("g").alias("l")), name="left", unit=WholeKeys("l"))
+    right = shedder.gate(df.select(F.col("g").cast("string").alias("r")), name="right", unit=WholeKeys("r"))
     refused(left.join(right, F.expr("l = r")), r"'left' and 'right' keep whole keys of different types \(bigint and string\)")
 
 
 def test_a_watermark_behind_the_gate_is_warned_of(ticks: Ticks, tmp_path: Path) -> None:
     seen: list[int] = []
-    with ps.Shedder("2s") as shedder:
-        gated = shedder.gate(events(ticks()), name="in", unit=ps.window("t", "2s"))
+    with Shedder("2s") as shedder:
+        gated = shedder.gate(events(ticks()), name="in", unit=WholeWindows("t", "2s"))
         counts = gated.withWatermark("t", "1 second").groupBy(F.window("t", "2 seconds")).count()
         wait_until(lambda: seen, shedder.foreach_batch(counts, lambda _, n: seen.append(n), checkpoint=tmp_path))
     assert any("the watermark stands behind gate 'in'" in line for line in shedder.report().errors)
@@ -332,8 +335,8 @@ def test_rows_too_late_for_the_job_without_shedding_are_too_late(ticks: Ticks, t
 
         late = F.when(F.col("value") % 11 == 5, F.expr("t - INTERVAL 20 SECONDS")).otherwise(F.col("t"))
         df = events(ticks(rows=100)).withColumn("t", late).withWatermark("t", "3 seconds")
-        with ps.Shedder("2s", controller=Turns(2.0)) as shedder:
-            gated = shedder.gate(df, name="in", unit=ps.window("t", "2s") if how == "shed" else ps.key("value"))
+        with Shedder("2s", controller=Turns(2.0)) as shedder:
+            gated = shedder.gate(df, name="in", unit=WholeWindows("t", "2s") if how == "shed" else WholeKeys("value"))
             counts = (gated if how == "shed" else df).groupBy(F.window("t", "2 seconds"), "g")
             results = counts.agg(F.count("*").alias("n"), F.sum("value").alias("s"))
             if how == "shed":
@@ -357,14 +360,14 @@ def test_late_rows_after_a_restart_change_nothing(ticks: Ticks, tmp_path: Path) 
     journals = []
     for run in range(2):
         seen: list[int] = []
-        with ps.Shedder("2s", controller=Turns(2.0)) as shedder:
+        with Shedder("2s", controller=Turns(2.0)) as shedder:
             df = events(ticks(rows=100))
             if run:  # all of it comes 60 s late
                 df = df.withColumn("t", F.expr("t - INTERVAL 60 SECONDS"))
-            gated = shedder.gate(df, name="in", unit=ps.window("t", "1s"))
+            gated = shedder.gate(df, name="in", unit=WholeWindows("t", "1s"))
             query = shedder.foreach_batch(gated, lambda df, _, seen=seen: seen.append(df.count()), checkpoint=tmp_path)
             wait_until(lambda seen=seen: len(seen) > 3, query)
-        journals.append(ps.read_journal(tmp_path / "penstock"))
+        journals.append(read_journal(tmp_path / "penstock"))
     before, after = journals
     last = max(before.batches)  # its windows have begun, though it was decided before it ran
     latest = times(np.arange(100 * (last + 1))).max()
@@ -378,8 +381,8 @@ def test_late_rows_after_a_restart_change_nothing(ticks: Ticks, tmp_path: Path) 
 
 def test_a_minimum_over_a_gate_of_rows_is_warned_of(ticks: Ticks, tmp_path: Path) -> None:
     seen: list[int] = []
-    for unit, warned in ((None, True), (ps.key("g"), False)):
-        with ps.Shedder("2s") as shedder:
+    for unit, warned in ((None, True), (WholeKeys("g"), False)):
+        with Shedder("2s") as shedder:
             gated = shedder.gate(events(ticks()), name="in", unit=unit)
             least = gated.groupBy("g").agg(F.min("value"), F.approx_count_distinct("value"))
             query = shedder.foreach_batch(
@@ -393,7 +396,7 @@ def test_a_minimum_over_a_gate_of_rows_is_warned_of(ticks: Ticks, tmp_path: Path
 
 def test_distinct_rows_over_a_gate_of_rows_are_warned_of(ticks: Ticks, tmp_path: Path) -> None:
     seen: list[int] = []
-    with ps.Shedder("2s") as shedder:
+    with Shedder("2s") as shedder:
         once = shedder.gate(events(ticks()), name="in").dropDuplicates(["g"])
         wait_until(lambda: seen, shedder.foreach_batch(once, lambda _, n: seen.append(n)))  # without a checkpoint of its own
     assert any("distinct rows over a gate of rows" in line for line in shedder.report().errors)

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.control import Aurora, Decision, GateCount, Observation
 from penstock.errors import PenstockError
-from penstock.estimate.batch_cost import BatchCost
+from penstock.estimate import BatchRegression
 
 
 def run(
@@ -125,7 +125,7 @@ def test_bad_headroom(headroom: float) -> None:
 
 
 def test_cost_of_equal_batches_is_put_down_to_the_rows() -> None:
-    model = BatchCost()
+    model = BatchRegression()
     for _ in range(10):
         model.update(100, 0.5)
     assert model.cost_s == pytest.approx(0.005)
@@ -133,7 +133,7 @@ def test_cost_of_equal_batches_is_put_down_to_the_rows() -> None:
 
 
 def test_cost_follows_a_change() -> None:
-    model = BatchCost()
+    model = BatchRegression()
     for number in range(40):
         kept = 100 + 50 * (number % 3)
         model.update(kept, 0.2 + (0.001 if number < 20 else 0.002) * kept)
@@ -161,4 +161,4 @@ def test_noise_on_equal_batches_is_not_taken_for_a_slope() -> None:
 @pytest.mark.parametrize("decay", [0.0, -1.0, 1.5])
 def test_bad_decay(decay: float) -> None:
     with pytest.raises(PenstockError, match="decay"):
-        BatchCost(decay=decay)
+        BatchRegression(decay=decay)

@@ -11,8 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli import app, main
+from penstock.cli.run import _describe_status
 from penstock.cli.sparkline import sparkline
+from penstock.coordination import COORDINATOR, Coordinator, DirectoryMailbox, Follower
+from penstock.coordination.agent import Agent
 from penstock.journal.journal import BatchRecord, DecisionRecord, Journal
+from penstock.network import NetworkBuilder
 
 runner = CliRunner()
 
@@ -168,7 +172,7 @@ class TestSimulate:
             (["--controller", "keep-all", "--assume-headroom", "0.5"], "controller 'keep-all' has no headroom"),
             (["--engine", "queue"], "--engine queue has no micro-batches"),
             (["--cost", "zero"], "--cost must be a duration"),
-            (["--plot", "/nowhere/a.png"], "there is no folder /nowhere"),
+            (["--plot", "/nowhere/a.png"], "there is no directory /nowhere"),
             (["--plot", "a.txt"], "must end in .png, .svg or .pdf"),
             (["--headroom", "0"], "--headroom must lie in (0, 1]"),
             (["--speed", "0"], "--speed must be positive"),
@@ -233,7 +237,7 @@ class TestPlan:
             (["--rates", "i1=-1,i2=1"], "-1.0"),
             (["--rates", "i1=1,i2=1", "--method", "best"], "'best'; there are exact, greedy"),
             (["--rates", "i1=1,i2=1", "--method", "fit", "--epsilon", "2"], "epsilon must lie in (0, 1), got 2"),
-            (["--rates", "i1=1,i2=1", "--max-entries", "5"], "--max-entries means nothing for --method exact"),
+            (["--rates", "i1=1,i2=1", "--max-entries", "5"], "--max-entries does not apply to --method exact"),
             (["--rates", "i1=1,i2=1", "--means", "i1=1,i2=1"], "--means and --workload are for --method solver-w"),
             (["--rates", "i1=1,i2=1", "--method", "solver-w", "--workload", "none.csv"], "none.csv"),
         ],
@@ -261,3 +265,63 @@ class TestPlan:
         assert values["inputs"]["i2"]["max_feasible_rate"] == 0.5
         assert values["locations"] == ["i1", "i2"]
         assert values["tree"] is True
+
+
+class TestStats:
+    """The status files that agents and coordinators write are what ``stats`` and ``run`` read."""
+
+    @pytest.fixture
+    def directory(self, tmp_path: Path) -> Path:
+        """The directory of a network with one node and its coordinator, after a batch of which most was shed."""
+        pytest.importorskip("pyspark")
+        network = NetworkBuilder().node("A").input("i").operator("a", "A", "i", cost=0.01).output("q", "a").build()
+        now = [100.0]
+        mailboxes = [DirectoryMailbox(tmp_path / "m", me, [peer], "x") for me, peer in (("A", COORDINATOR), (COORDINATOR, "A"))]
+        agent = Agent(network, "A", Follower(network, "A"), mailboxes[0], 2.0, queries={"a": ["a"]}, clock=lambda: now[0])
+        coordinator = Coordinator(network, mailboxes[1], clock=lambda: now[0])
+        for _ in range(3):
+            now[0] += 2.0
+            agent.decide_batch("a", {"i": 2000})
+            coordinator.step()
+        mailboxes[1].send("A", "song", {})
+        now[0] += 30.0
+        agent.exchange_messages()
+        now[0] += 30.0
+        outputs = {"q": {"rows": 400, "delay_rows": 400, "delay_sum_s": 600.0, "worst_delay_s": 2.0}}
+        status = {**agent.status(), "batches": {"a": 3}, "gates": {"i": [6000, 600]}, "outputs": outputs}
+        for name, content in (("nodes/A", status), ("coordinator", coordinator.status())):
+            (tmp_path / name).mkdir(parents=True)
+            (tmp_path / name / "status.json").write_text(json.dumps(content))
+        return tmp_path
+
+    def test_shows_what_was_measured(self, directory: Path) -> None:
+        result = runner.invoke(app, ["stats", str(directory)], env={"COLUMNS": "160"})
+        assert result.exit_code == 0, result.output
+        for part in (
+            "node A: capacity",
+            "plan 1",
+            "10 ± 10",
+            "6,000",
+            "90.0%",
+            "mean delay 1.50 s",
+            "no message from coordinator",
+        ):
+            assert part in result.stdout
+        for part in ("coordinator: exact", "plan 1 in force", "reporting nodes: A", "messages ignored: 1 unusable"):
+            assert part in result.stdout
+
+    def test_json_is_all_of_it(self, directory: Path) -> None:
+        status = json.loads(runner.invoke(app, ["stats", str(directory), "--json"]).stdout)
+        assert status["A"]["reason"] == "plan 1"
+        assert status["coordinator"]["plan"] == 1
+
+    def test_run_shows_the_same_status(self, directory: Path) -> None:
+        status = json.loads((directory / "nodes" / "A" / "status.json").read_text())
+        assert _describe_status(status, "A") == ("3", "6,000", "600 (10%)", "2.0 s", "plan 1")
+        status = json.loads((directory / "coordinator" / "status.json").read_text())
+        assert _describe_status(status, COORDINATOR)[-1] == f"exact: plan 1, {status['plans_computed']} computed"
+        assert _describe_status(None, "A")[-1] == "starting"
+
+    def test_a_directory_without_a_network_is_refused(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        pytest.importorskip("pyspark")
+        assert "no node has reported there" in fails(capsys, "stats", str(tmp_path))

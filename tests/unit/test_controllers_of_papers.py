@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from penstock.control import Ctrl, GateCount, MicroBatch, Observation, Seamless
 from penstock.control.design import ControlLaw
 from penstock.errors import PenstockError
-from penstock.estimate.batch_cost import BatchFilter
+from penstock.estimate import BatchFilter
 
 
 def period(number: int, offered: int, kept: int, completed: int, **more: object) -> Observation:
@@ -171,6 +172,54 @@ class TestBatchFilter:
             model.update(700, 0.9)
         assert model.overhead_s == pytest.approx(before, rel=0.1)
         assert (model.overhead_s or 0) + 700 * (model.cost_s or 0) == pytest.approx(0.9, rel=0.01)
+
+
+class ScalarFilter:
+    """The filter of ``BatchFilter`` written out for two numbers: the oracle for the one that is built on vectors."""
+
+    def __init__(self) -> None:
+        self.overhead_s, self.cost_s = 0.0, 0.0
+        self.oo = self.oc = self.cc = 0.0
+
+    def begin(self, kept: int, period_s: float) -> None:
+        self.oo = (0.3 * period_s) ** 2
+        self.cost_s = period_s / kept
+        self.cc, self.oc = (0.5 * period_s / kept) ** 2, -self.oo / kept
+
+    def update(self, kept: int, period_s: float) -> None:
+        self.oo += (0.01 * period_s) ** 2
+        self.cc += (0.05 * self.cost_s) ** 2
+        error_s, noise = period_s - self.overhead_s - self.cost_s * kept, (0.06 * period_s) ** 2
+        if kept and error_s**2 > 9.0 * (self.variance(kept) + noise):
+            self.cc += (error_s / kept) ** 2
+        variance = self.variance(kept) + noise
+        oo, oc, cc = self.oo, self.oc, self.cc
+        to_overhead, to_cost = (oo + kept * oc) / variance, (oc + kept * cc) / variance
+        self.overhead_s = min(max(0.0, self.overhead_s + to_overhead * error_s), period_s)
+        self.cost_s = max(1e-12, self.cost_s + to_cost * error_s)
+        self.oo = max(0.0, oo - to_overhead * (oo + kept * oc))
+        self.oc = oc - to_overhead * (oc + kept * cc)
+        self.cc = max(0.0, cc - to_cost * (oc + kept * cc))
+
+    def variance(self, kept: int) -> float:
+        return max(0.0, self.oo + 2.0 * kept * self.oc + kept * kept * self.cc)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_batch_filter_agrees_with_the_filter_written_out_for_two_numbers(seed: int) -> None:
+    dice, model, oracle = random.Random(seed), BatchFilter(), ScalarFilter()
+    overhead_s, cost_s = dice.uniform(0.05, 1.0), 10 ** dice.uniform(-6, -2)
+    model.update(1000, overhead_s + 1000 * cost_s)
+    oracle.begin(1000, overhead_s + 1000 * cost_s)
+    for _ in range(200):
+        cost_s *= dice.choice([1.0] * 48 + [0.3, 3.0])
+        kept = dice.choice([0, dice.randint(1, 10), dice.randint(1, 100_000), 3000, 3000, 3000])
+        period_s = (overhead_s + cost_s * kept) * dice.uniform(0.85, 1.15)
+        model.update(kept, period_s)
+        oracle.update(kept, period_s)
+        # After a jump in a batch of one row the algebra cancels all but a few digits.
+        assert model.cost_s == pytest.approx(oracle.cost_s, rel=1e-7)
+        assert model.overhead_s == pytest.approx(oracle.overhead_s, rel=1e-7, abs=1e-9)
 
 
 def test_by_arrival_short_batches_are_no_overload() -> None:

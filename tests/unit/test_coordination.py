@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.network_dfit import TreePost, binary_tree
+from benchmarks.network_dfit import TreeMailbox, binary_tree
 from penstock.coordination import (
     COORDINATOR,
     Coordinator,
@@ -26,17 +26,16 @@ from penstock.coordination import (
     OperatorMeasurements,
     manager_named,
 )
-from penstock.coordination.agent import Agent, TokenBucket
+from penstock.coordination.agent import Agent
+from penstock.coordination.batch_times import BatchTimes
+from penstock.coordination.fingerprint import describe_changes, describe_network, fingerprint
 from penstock.coordination.measurements import (
-    arc_flows,
-    changes_between,
-    declared_measurements,
-    described,
+    apply_measurements,
+    compute_flows,
     entries_of,
-    fingerprint,
-    unbounded,
-    with_measurements,
+    remove_rate_bounds,
 )
+from penstock.coordination.token_bucket import TokenBucket
 from penstock.errors import PenstockError
 from penstock.network import Network, NetworkBuilder, parse_network
 from penstock.planning import Exact
@@ -102,13 +101,13 @@ class Engine:
                 self.flow[query] = 0.0
                 continue
             offered = int(self.rates[entry] * PACE if source is None else self.flow[source])
-            kept = int(offered * self.agents[node].arriving(query, {entry: offered})[entry])
-            self.agents[node].measured(query, {query: kept}, {query: kept}, 0.1 + self.costs[query] * kept)
+            kept = int(offered * self.agents[node].decide_batch(query, {entry: offered})[entry])
+            self.agents[node].learn(query, {query: kept}, {query: kept}, 0.1 + self.costs[query] * kept)
             self.flow[query] = float(kept)
             if self.coordinator is not None:
                 self.coordinator.step()
         for agent in self.agents.values():
-            agent.pump()
+            agent.exchange_messages()
         if self.coordinator is not None:
             self.coordinator.step()
 
@@ -127,7 +126,7 @@ class Engine:
         operators = {name: replace(self.network.operators[name], cost=cost) for name, cost in self.costs.items()}
         nodes = {name: replace(node, capacity=capacity) for name, node in self.network.nodes.items()}
         network = Network(nodes, self.network.inputs, operators, self.network.outputs)
-        return Exact(unbounded(network)).plan(self.rates).score
+        return Exact(remove_rate_bounds(network)).plan(self.rates).score
 
 
 MANAGERS: dict[str, tuple[Callable[[Network, str], Manager], str | None]] = {
@@ -197,7 +196,9 @@ def test_a_restarted_coordinator_takes_up_where_it_was(tmp_path: Path) -> None:
     engine.coordinator = None
     alone = engine.settle(8)
     assert alone["b1"] + alone["b2"] == pytest.approx(before["b1"] + before["b2"], rel=0.05), "the last plan stays in force"
-    assert engine.agents["A"].silent(engine.now + 60.0) == {COORDINATOR: pytest.approx(60.0 + 8 * PACE, abs=3 * PACE)}
+    engine.now += 60.0
+    assert engine.agents["A"].status()["silent_s"] == {COORDINATOR: pytest.approx(60.0 + 8 * PACE, abs=3 * PACE)}
+    engine.now -= 60.0
     engine.coordinator = engine.coordinate()
     assert engine.coordinator.number == number
     assert engine.settle(8) == pytest.approx(before, rel=0.2)
@@ -233,16 +234,16 @@ def test_messages_that_make_no_sense_are_counted(tmp_path: Path) -> None:
     assert coordinator is not None
     mailbox = DirectoryMailbox(tmp_path, "A", [COORDINATOR], "x")
     wrong = {"node": "B", "capacity": 1, "operators": {}, "rates": {}}
-    for kind, body in (("measurements", wrong), ("measurements", {}), ("song", {}), ("want", {"number": "x"})):
+    for kind, body in (("measurements", wrong), ("measurements", {}), ("song", {}), ("request", {"number": "x"})):
         mailbox.send(COORDINATOR, kind, body, replaces=False)
     coordinator.step()
-    assert coordinator.wrong == {"A": 4}
+    assert coordinator.rejected == {"A": 4}
     mail = DirectoryMailbox(tmp_path, COORDINATOR, ["A", "B"], "x")
     mail.send("A", "plan", {"number": "x"})
     mail.send("A", "song", {})
-    engine.agents["A"].pump()
-    assert engine.agents["A"].wrong == 2
-    assert "plan that makes no sense" in engine.agents["A"].notes[0]
+    engine.agents["A"].exchange_messages()
+    assert engine.agents["A"].status()["rejected"] == 2
+    assert "a message of kind 'plan' makes no sense" in engine.agents["A"].status()["notes"][0]
     engine.settle(4)
 
 
@@ -252,10 +253,58 @@ def test_numbers_say_which_plan(tmp_path: Path) -> None:
     status = engine.agents["A"].manager.status()
     assert engine.coordinator is not None
     assert status["plan"] == engine.coordinator.number
-    assert engine.agents["A"].status()["why"] == f"plan {engine.coordinator.number}"
+    assert engine.agents["A"].status()["reason"] == f"plan {engine.coordinator.number}"
     engine.rates = {"i1": 10.0, "i2": 10.0}
     engine.settle(6)
     assert engine.coordinator.number == 0
+
+
+class RecordingBody(dict[str, object]):
+    """The body of a message that remembers which of its fields were read."""
+
+    def __init__(self, body: Mapping[str, object], read: set[str]) -> None:
+        super().__init__(body)
+        self._read = read
+
+    def __getitem__(self, key: str) -> object:
+        self._read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: object = None) -> object:
+        self._read.add(key)
+        return super().get(key, default)
+
+
+def test_every_field_of_a_message_is_read_by_its_receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[str, set[str]] = {}
+    read: dict[str, set[str]] = {}
+    receive = DirectoryMailbox.receive
+
+    def receive_recording(mailbox: DirectoryMailbox) -> list[Message]:
+        messages = []
+        for message in receive(mailbox):
+            sent.setdefault(message.kind, set()).update(message.body)
+            body = RecordingBody(message.body, read.setdefault(message.kind, set()))
+            messages.append(replace(message, body=body))
+        return messages
+
+    monkeypatch.setattr(DirectoryMailbox, "receive", receive_recording)
+    engine = Engine(tmp_path, Follower, "exact")
+    engine.settle()
+    assert set(sent) >= {"hello", "measurements", "plan", "announce"}
+    assert sent == {kind: read[kind] & fields for kind, fields in sent.items()}
+
+
+def test_a_plan_needs_no_scaling_when_rates_change() -> None:
+    """Plans name flows, so the share of a batch follows from its size: twice the rows, half the share."""
+    follower = Follower(figure1(), "A")
+    plan = {"number": 1, "flows": {"i1": 50.0, "i2": 100.0}, "keep": {}}
+    for number, (kind, body) in enumerate((("plan", plan), ("announce", {"number": 1}))):
+        follower.receive(Message(COORDINATOR, "A", 1, number, kind, body, 0.0))
+    agent = Agent(figure1(), "A", follower, None, PACE, queries={"a1": ["a1"], "a2": ["a2"]}, clock=lambda: 0.0)
+    kept = [rows * agent.decide_batch("a1", {"i1": rows}, PACE * turn)["i1"] for turn, rows in enumerate([200] * 8 + [400] * 8)]
+    assert sum(kept[2:8]) / 6 == pytest.approx(50.0 * PACE, rel=0.02)
+    assert sum(kept[10:]) / 6 == pytest.approx(50.0 * PACE, rel=0.02)
 
 
 def test_an_input_that_goes_quiet_is_not_planned_for(tmp_path: Path) -> None:
@@ -265,13 +314,13 @@ def test_an_input_that_goes_quiet_is_not_planned_for(tmp_path: Path) -> None:
         agent = engine.agents["A"]
         for _ in range(12):  # i1 has nothing more, so its query runs no batch
             engine.now += PACE
-            agent.pump()
-            kept = 500 * agent.arriving("a2", {"i2": 500})["i2"]
-            agent.measured("a2", {"a2": int(kept)}, {"a2": int(kept)}, 0.1 + 2 * UNIT * kept)
+            agent.exchange_messages()
+            kept = 500 * agent.decide_batch("a2", {"i2": 500})["i2"]
+            agent.learn("a2", {"a2": int(kept)}, {"a2": int(kept)}, 0.1 + 2 * UNIT * kept)
             if engine.coordinator is not None:
                 engine.coordinator.step()
-            agent.pump()
-        assert agent.measurements().rates["i1"] == 0.0
+            agent.exchange_messages()
+        assert agent.measurements.rates["i1"] == 0.0
         assert kept / PACE == pytest.approx(0.45 / UNIT, rel=0.2), "all of A is i2's now"
 
 
@@ -280,7 +329,7 @@ def test_all_inputs_of_a_query_swing(tmp_path: Path) -> None:
     agent = Agent(network, "A", Local(network, "A"), None, PACE, queries={"u": ["u"]}, clock=lambda: 0.0)
     sizes = []
     for turn in range(12):
-        keep = agent.arriving("u", {"i": 500, "j": 500}, 2.0 * turn)
+        keep = agent.decide_batch("u", {"i": 500, "j": 500}, 2.0 * turn)
         sizes.append(500 * (keep["i"] + keep["j"]))
     assert max(sizes[6:]) > 1.1 * min(sizes[6:])
 
@@ -289,11 +338,11 @@ def test_a_plan_that_comes_again_is_not_forgotten() -> None:
     follower = Follower(figure1(), "A")
     for number in range(1, 300):
         body = {"number": number, "flows": {"i1": float(number)}, "keep": {}}
-        follower.hear(Message(COORDINATOR, "A", 1, number, "plan", body, 0.0))
+        follower.receive(Message(COORDINATOR, "A", 1, number, "plan", body, 0.0))
     for kind in ("announce", "plan"):
-        follower.hear(Message(COORDINATOR, "A", 1, 500, kind, {"number": 3, "flows": {"i1": 3.0}, "keep": {}}, 0.0))
+        follower.receive(Message(COORDINATOR, "A", 1, 500, kind, {"number": 3, "flows": {"i1": 3.0}, "keep": {}}, 0.0))
     assert follower.decide({}).flows == {"i1": 3.0}
-    assert not [kind for _, kind, _ in follower.say() if kind == "want"]
+    assert not [kind for _, kind, _ in follower.take_messages() if kind == "request"]
 
 
 def test_a_full_disk_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +358,7 @@ def test_a_full_disk_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         engine.step()
     flow = engine.settle()
     assert flow["b1"] + flow["b2"] == pytest.approx(engine.optimum(), rel=0.08)
-    assert any("No space left" in note for note in engine.agents["A"].notes)
+    assert any("No space left" in note for note in engine.agents["A"].status()["notes"])
 
 
 # -- D-FIT ---------------------------------------------------------------------------------------------------------------
@@ -318,7 +367,7 @@ def test_a_full_disk_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def connected(network: Network, epsilon: float) -> dict[str, DFit]:
     used = {operator.node for operator in network.operators.values()}
     peers = {node: DFit(network, node, epsilon) for node in network.nodes if node in used}
-    TreePost(peers).deliver(set(peers))
+    TreeMailbox(peers).deliver(set(peers))
     return peers
 
 
@@ -329,20 +378,21 @@ def shed_by(peers: Mapping[str, DFit], network: Network, rates: Mapping[str, flo
     for node in order:
         order += peers[node].children
     for node in reversed(order):  # children tell what comes in below
-        flows = arc_flows(network, rates, {})
+        flows = compute_flows(network, rates, {})
         own = {e: rates[e.partition("->")[0]] for e in entries_of(network, node) if e.partition("->")[0] in network.inputs}
-        peers[node].decide({**{entry: flows[entry] for entry in entries_of(network, node)}, **own})
-        TreePost(peers).deliver({node})
+        arriving = {**{entry: flows[entry] for entry in entries_of(network, node)}, **own}
+        peers[node].learn(replace(Measurements.from_declaration(network, node), rates=arriving))
+        TreeMailbox(peers).deliver({node})
     for node in order:
-        flows = arc_flows(network, rates, keep)
+        flows = compute_flows(network, rates, keep)
         entries = entries_of(network, node)
-        demand = {e: rates[e.partition("->")[0]] if e.partition("->")[0] in network.inputs else flows[e] for e in entries}
-        limits = peers[node].decide(demand)
+        arriving = {e: rates[e.partition("->")[0]] if e.partition("->")[0] in network.inputs else flows[e] for e in entries}
+        limits = peers[node].decide(arriving)
         for entry in entries:
             if entry in limits.flows:
-                keep[entry] = min(1.0, limits.flows[entry] / demand[entry]) if demand[entry] > 0 else 1.0
+                keep[entry] = min(1.0, limits.flows[entry] / arriving[entry]) if arriving[entry] > 0 else 1.0
         keep |= limits.keep
-    flows = arc_flows(network, rates, keep)
+    flows = compute_flows(network, rates, keep)
     loads = dict.fromkeys(network.nodes, 0.0)
     for name, operator in network.operators.items():
         loads[operator.node] += operator.cost * sum(flows[f"{source}->{name}"] for source in operator.sources)
@@ -391,18 +441,18 @@ def test_peers_know_exactly_when_nothing_is_overloaded(seed: int) -> None:
 def test_a_change_travels_only_up(tmp_path: Path) -> None:
     network = binary_tree(4)
     peers = connected(network, 0.2)
-    before = {node: peer.made for node, peer in peers.items()}
+    before = {node: peer.tables_built for node, peer in peers.items()}
     leaf = "n14"
-    measurements = declared_measurements(network, leaf)
+    measurements = Measurements.from_declaration(network, leaf)
     dear = {name: replace(value, cost=3 * value.cost) for name, value in measurements.operators.items()}
     peers[leaf].learn(replace(measurements, operators=dear))
-    mailbox = TreePost(peers)
+    mailbox = TreeMailbox(peers)
     mailbox.deliver({leaf})
     assert mailbox.senders <= {"n14", "n6", "n2", "n0"}
-    assert {node for node, peer in peers.items() if peer.made > before[node]} <= {"n14", "n6", "n2", "n0"}
+    assert {node for node, peer in peers.items() if peer.tables_built > before[node]} <= {"n14", "n6", "n2", "n0"}
     assert mailbox.messages["change"] >= 1
     peers[leaf].learn(replace(measurements, operators=dear))
-    nothing = TreePost(peers)
+    nothing = TreeMailbox(peers)
     nothing.deliver({leaf})
     assert not nothing.messages
 
@@ -411,22 +461,22 @@ def test_a_parent_that_missed_a_change_asks_for_the_whole() -> None:
     network = figure1(1.0)
     peers = connected(network, 0.1)
     child, parent = peers["B"], peers["A"]
-    measurements = declared_measurements(network, "B")
+    measurements = Measurements.from_declaration(network, "B")
     for times in (1.5, 2.0):
         child.learn(
             replace(measurements, operators={n: replace(v, cost=times * v.cost) for n, v in measurements.operators.items()})
         )
-        (message,) = (body for to, kind, body in child.say() if kind == "table")
+        (message,) = (body for to, kind, body in child.take_messages() if kind == "table")
     assert "base" in message, "only what changed"
-    parent.hear(Message("B", "A", 1, 1, "table", message, 0.0))  # the first of two got lost
-    assert ("B", "again", {}) in parent.say()
-    child.hear(Message("A", "B", 1, 1, "again", {}, 0.0))
-    (whole,) = (body for to, kind, body in child.say() if kind == "table")
+    parent.receive(Message("B", "A", 1, 1, "table", message, 0.0))  # the first of two got lost
+    assert ("B", "resend", {}) in parent.take_messages()
+    child.receive(Message("A", "B", 1, 1, "resend", {}, 0.0))
+    (whole,) = (body for to, kind, body in child.take_messages() if kind == "table")
     assert "base" not in whole
-    parent.hear(Message("B", "A", 1, 2, "table", whole, 0.0))
+    parent.receive(Message("B", "A", 1, 2, "table", whole, 0.0))
     parent.refresh()
     assert parent.table is not None
-    assert len(parent._tables["B"]) == len(child.table or ())
+    assert len(parent._child_tables._tables["B"]) == len(child.table or ())
 
 
 def test_a_restarted_child_learns_what_is_above_it(tmp_path: Path) -> None:
@@ -470,13 +520,13 @@ def test_a_strangers_table_is_refused() -> None:
         ("B", "song", {}),
     ):
         with pytest.raises(PenstockError):
-            peers["A"].hear(Message(sender, "A", 1, 1, kind, body, 0.0))
+            peers["A"].receive(Message(sender, "A", 1, 1, kind, body, 0.0))
 
 
 # -- measurements ---------------------------------------------------------------------------------------------------------------
 
 
-def test_facts_travel_as_they_are() -> None:
+def test_measurements_travel_unchanged() -> None:
     measurements = Measurements("A", 0.9, {"a1": OperatorMeasurements(0.1, 0.01, 0.5, 0.02)}, {"i1": 10.0})
     assert Measurements.from_body(json.loads(json.dumps(measurements.to_body()))) == measurements
 
@@ -492,7 +542,7 @@ def test_facts_travel_as_they_are() -> None:
         {"rates": None},
     ],
 )
-def test_facts_that_are_none_are_refused(wrong: dict[str, object]) -> None:
+def test_bad_measurements_are_refused(wrong: dict[str, object]) -> None:
     body = Measurements("A", 0.9, {"a1": OperatorMeasurements(0.1, 0.01, 0.5, 0.02)}, {"i1": 10.0}).to_body()
     with pytest.raises(PenstockError, match="measurements"):
         Measurements.from_body(body | wrong)
@@ -503,10 +553,10 @@ def test_measured_values_take_the_place_of_declared_ones() -> None:
     measurements = {
         "A": Measurements("A", 0.8, {"a1": OperatorMeasurements(0.1, 0, 0.5, 0), "b1": OperatorMeasurements(9.0, 0, 9.0, 0)})
     }
-    found = with_measurements(network, measurements)
+    found = apply_measurements(network, measurements)
     assert (found.operators["a1"].cost, found.operators["a1"].selectivity, found.nodes["A"].capacity) == (0.1, 0.5, 0.8)
     assert found.operators["b1"] == network.operators["b1"], "a node speaks for itself only"
-    assert with_measurements(network, {"A": Measurements("A", 7.0)}).nodes["A"].capacity == 1.0
+    assert apply_measurements(network, {"A": Measurements("A", 7.0)}).nodes["A"].capacity == 1.0
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -515,7 +565,7 @@ def test_flows_on_arcs_are_those_of_the_plan(seed: int) -> None:
     network = random_network(rng)
     rates = overloading_rates(rng, network)
     plan = Exact(network).plan(rates)
-    flows = arc_flows(network, rates, plan.keep)
+    flows = compute_flows(network, rates, plan.keep)
     for name, output in network.outputs.items():
         assert flows[f"{output.source}->{name}"] == pytest.approx(plan.throughput[name], rel=1e-9, abs=1e-12)
 
@@ -529,7 +579,7 @@ def test_what_changed_in_a_network_is_said() -> None:
         "nodes: {A: }\ninputs: {i: {format: rate}}\noperators: {a: {node: A, kind: filter, from: i, cost: 3, where: 'x > 2'}}\n"
         "outputs: {q: {from: a}, r: {from: a}}"
     )
-    assert changes_between(described(one), described(two)) == [
+    assert describe_changes(describe_network(one), describe_network(two)) == [
         "operator a: where was 'x > 1' and is 'x > 2'",
         "output r is new",
     ]
@@ -538,67 +588,91 @@ def test_what_changed_in_a_network_is_said() -> None:
     assert fingerprint(one) == fingerprint(dearer), "costs are only the start"
 
 
-# -- demand --------------------------------------------------------------------------------------------------------------
+# -- token buckets -------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_keeps_what_may_pass() -> None:
-    demand = TokenBucket(2.0, steady=True)
-    elapsed = demand.arrive(1000, 10.0)
-    assert demand.keep(1000, 100.0, elapsed) == pytest.approx(0.25)  # the first: what a quarter more than a pace lets pass
-    elapsed = demand.arrive(1000, 12.0)
-    assert demand.rate == pytest.approx(500.0)
-    assert demand.keep(1000, 100.0, elapsed) == pytest.approx(0.2)
-    assert demand.keep(1000, None, elapsed) == 1.0
-    assert demand.keep(0, 100.0, elapsed) == 1.0
+    bucket = TokenBucket(2.0, is_steady=True)
+    bucket.add_batch(1000, 10.0)
+    assert bucket.admit(1000, 100.0) == pytest.approx(0.25)  # the first: what a quarter more than a pace lets pass
+    bucket.add_batch(1000, 12.0)
+    assert bucket.rate == pytest.approx(500.0)
+    assert bucket.admit(1000, 100.0) == pytest.approx(0.2)
+    assert bucket.admit(1000, None) == 1.0
+    assert bucket.admit(0, 100.0) == 1.0
 
 
 def test_an_arc_that_brings_two_batches_and_then_none_has_a_steady_rate() -> None:
-    demand = TokenBucket(2.0, steady=False)
+    bucket = TokenBucket(2.0, is_steady=False)
     now, kept = 0.0, 0.0
     for turn in range(40):
         now += 2.0
         rows = 400 if turn % 2 else 0
         if rows:
-            elapsed = demand.arrive(rows, now)
-            kept += rows * demand.keep(rows, 100.0, elapsed)
-    assert demand.rate == pytest.approx(100.0, rel=0.3)
+            bucket.add_batch(rows, now)
+            kept += rows * bucket.admit(rows, 100.0)
+    assert bucket.rate == pytest.approx(100.0, rel=0.3)
     assert kept == pytest.approx(8000, rel=0.03)
 
 
 def test_batches_swing_by_a_tenth_and_no_more(tmp_path: Path) -> None:
     network = NetworkBuilder().node("A").input("i").operator("m", "A", "i", cost=UNIT).output("q", "m").build()
     agent = Agent(network, "A", Local(network, "A"), None, PACE, queries={"m": ["m"]}, clock=lambda: 0.0)
-    sizes = [2000 * agent.arriving("m", {"i": 2000}, 2.0 * turn)["i"] for turn in range(12)]
+    sizes = [2000 * agent.decide_batch("m", {"i": 2000}, 2.0 * turn)["i"] for turn in range(12)]
     assert max(sizes[6:]) / min(sizes[6:]) == pytest.approx(1.1 / 0.9, rel=0.02)
 
 
 def test_swings_make_up_for_each_other() -> None:
-    demand = TokenBucket(2.0, steady=True)
+    bucket = TokenBucket(2.0, is_steady=True)
     sizes = []
     for turn in range(40):
-        elapsed = demand.arrive(1000, 2.0 * turn)
-        sizes.append(1000 * demand.keep(1000, 100.0, elapsed, 0.1 if turn % 2 else 0.0))
+        bucket.add_batch(1000, 2.0 * turn)
+        sizes.append(1000 * bucket.admit(1000, 100.0, 0.1 if turn % 2 else 0.0))
     assert sum(sizes[1:]) / 39 == pytest.approx(200.0, rel=0.02)
     assert max(sizes[20:]) > 1.15 * min(sizes[20:])
 
 
-def test_a_demand_that_has_gone_is_gone() -> None:
-    demand = TokenBucket(2.0, steady=True)
-    demand.arrive(1000, 10.0)
-    demand.idle(12.0)
-    assert demand.rate > 0
-    demand.idle(30.0)
-    assert demand.rate == 0
+def test_a_rate_expires_when_nothing_arrives() -> None:
+    bucket = TokenBucket(2.0, is_steady=True)
+    bucket.add_batch(1000, 10.0)
+    bucket.expire(12.0)
+    assert bucket.rate > 0
+    bucket.expire(30.0)
+    assert bucket.rate == 0
+
+
+def test_headroom_falls_with_long_batches_and_recovers() -> None:
+    times = BatchTimes(PACE)
+    now = 0.0
+
+    def run_batches(length_s: float, count: int) -> None:
+        nonlocal now
+        for _ in range(count):
+            times.begin("a", now)
+            times.end("a", now + length_s)
+            now += max(PACE, length_s)
+
+    run_batches(PACE, 5)
+    assert times.headroom == 1.0
+    run_batches(2 * PACE, 3)
+    assert 0.9 < times.headroom < 1.0
+    run_batches(2 * PACE, 50)
+    assert times.headroom == 0.9
+    assert times.cycle_s("a") == pytest.approx(2 * PACE, rel=0.01)
+    run_batches(0.5 * PACE, 50)
+    assert times.headroom == 1.0
+    assert times.cycle_s("a") == pytest.approx(PACE, rel=0.01)
+    assert times.cycle_s("another") == PACE
 
 
 def test_no_batch_takes_much_longer_than_it_may(tmp_path: Path) -> None:
     engine = Engine(tmp_path, *MANAGERS["d-fit"])
     engine.settle()
-    kept = 100_000 * engine.agents["B"].arriving("b2", {"a2->b2": 100_000})["a2->b2"]
+    kept = 100_000 * engine.agents["B"].decide_batch("b2", {"a2->b2": 100_000})["a2->b2"]
     assert kept * UNIT <= 2.5 * PACE
     unguarded = Engine(tmp_path / "open", NoShedding)
     unguarded.settle(3)
-    assert unguarded.agents["B"].arriving("b2", {"a2->b2": 100_000})["a2->b2"] == 1.0
+    assert unguarded.agents["B"].decide_batch("b2", {"a2->b2": 100_000})["a2->b2"] == 1.0
 
 
 def test_a_fixed_share_is_kept_whatever_comes(tmp_path: Path) -> None:

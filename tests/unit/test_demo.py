@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from penstock.demo.page import page
+from penstock.demo.page import render_page
 from penstock.demo.summary import ArmRun, Batch, Demo, Settings, summarise
 from penstock.demo.work import calibrate, score, scorer
 
@@ -87,7 +87,7 @@ def demo() -> Demo:
 
 
 def test_the_page_needs_nothing_else() -> None:
-    text = page(demo(), b"png")
+    text = render_page(demo(), b"png")
     assert "http" not in text
     assert "data:image/png;base64," in text
     assert "Spark &lt;alone&gt;" in text
@@ -96,6 +96,6 @@ def test_the_page_needs_nothing_else() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs Matplotlib")
 def test_the_picture_can_be_drawn() -> None:
-    from penstock.demo.plots import picture
+    from penstock.demo.plots import draw_picture
 
-    assert picture(demo()).startswith(b"\x89PNG")
+    assert draw_picture(demo()).startswith(b"\x89PNG")

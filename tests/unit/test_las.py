@@ -32,7 +32,7 @@ from penstock.las import (
     Sync,
     UniversalHash,
 )
-from penstock.las.buckets import BucketCosts
+from penstock.las.bucket_keeps import BucketKeeps
 from penstock.las.countmin import columns_for, rows_for
 from penstock.las.knapsack import allocate
 from penstock.simulation.las_queue import LasRun, Stream, phases, simulate_las, simulate_plain, synthetic
@@ -383,26 +383,26 @@ class TestKnapsack:
 
 class TestBuckets:
     def test_it_survives_json(self) -> None:
-        model = BucketCosts(4)
-        model.measured(np.array([10.0, 0.0, 5.0, 1.0]), np.array([0.1, 0.0, 0.5, 0.001]), np.ones(4))
+        model = BucketKeeps(4)
+        model.update(np.array([10.0, 0.0, 5.0, 1.0]), np.array([0.1, 0.0, 0.5, 0.001]), np.ones(4))
         model.share_out(0.5)
-        again = BucketCosts(4).restore(json.loads(json.dumps(model.snapshot())))
+        again = BucketKeeps(4).restore(json.loads(json.dumps(model.snapshot())))
         np.testing.assert_array_equal(again.costs_s, model.costs_s)
         np.testing.assert_array_equal(again.keeps, model.keeps)
-        model.together(np.array([1.0, 2.0, 0.0, 0.0]), 0.5)
+        model.update_from_total(np.array([1.0, 2.0, 0.0, 0.0]), 0.5)
         again.restore(json.loads(json.dumps(model.snapshot())))
         np.testing.assert_array_equal(again.costs_s, model.costs_s)
         with pytest.raises(PenstockError, match="costs of 4 buckets were stored, and there are 5 now"):
-            BucketCosts(5).restore(model.snapshot())
+            BucketKeeps(5).restore(model.snapshot())
 
     def test_before_anything_is_known_all_are_alike(self) -> None:
-        model = BucketCosts(3)
+        model = BucketKeeps(3)
         assert model.mean_s is None
         assert model.share_out(0.25).tolist() == [0.25] * 3
-        model.together(np.zeros(3), 1.0)
+        model.update_from_total(np.zeros(3), 1.0)
         assert model.mean_s is None
 
     def test_offered_rows_are_kept_rows_scaled_up(self) -> None:
-        model = BucketCosts(2)
-        model.measured(np.array([50.0, 2.0]), np.array([0.1, 0.1]), np.array([1.0, 0.02]))
+        model = BucketKeeps(2)
+        model.update(np.array([50.0, 2.0]), np.array([0.1, 0.1]), np.array([1.0, 0.02]))
         assert model.rows.tolist() == [50.0, 100.0]

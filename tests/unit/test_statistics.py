@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.estimate import CostModel, SelectivityEstimator
+from penstock.estimate import OperatorCosts, Selectivity
 
 
-def fed(model: CostModel, costs: dict[str, float], batches: int, seed: int) -> CostModel:
+def fed(model: OperatorCosts, costs: dict[str, float], batches: int, seed: int) -> OperatorCosts:
     rng = np.random.default_rng(seed)
     for _ in range(batches):
         rows = {name: int(rng.uniform(0.5, 1.5) * 200) for name in costs}
@@ -26,7 +26,7 @@ def fed(model: CostModel, costs: dict[str, float], batches: int, seed: int) -> C
 )
 def test_declared_values_are_only_the_start(costs: list[float], wrong: float, seed: int) -> None:
     true = {f"o{number}": cost for number, cost in enumerate(costs)}
-    model = fed(CostModel({name: cost * wrong for name, cost in true.items()}), true, 60, seed)
+    model = fed(OperatorCosts({name: cost * wrong for name, cost in true.items()}), true, 60, seed)
     whole = sum(200 * cost for cost in true.values())
     for name, cost in true.items():
         found = model.cost(name)
@@ -38,19 +38,19 @@ def test_declared_values_are_only_the_start(costs: list[float], wrong: float, se
 @pytest.mark.parametrize("factor", [0.4, 2.0, 3.0])
 def test_a_changed_cost_is_found_within_a_few_batches(factor: float) -> None:
     costs = {"a": 0.004, "b": 0.002}
-    model = fed(CostModel(costs), costs, 30, 1)
+    model = fed(OperatorCosts(costs), costs, 30, 1)
     fed(model, {"a": 0.004 * factor, "b": 0.002}, 5, 2)
     assert model.cost("a").value == pytest.approx(0.004 * factor, rel=0.15)
     assert model.cost("b").value == pytest.approx(0.002, rel=0.35)
 
 
 def test_what_always_goes_in_step_is_sure_only_together() -> None:
-    model = CostModel({"a": 0.003, "b": 0.003})
+    model = OperatorCosts({"a": 0.003, "b": 0.003})
     rng = np.random.default_rng(3)
     for _ in range(40):
         rows = int(rng.uniform(50, 400))
         model.update({"a": rows, "b": rows}, 0.1 + 0.006 * rows * rng.normal(1.0, 0.02))
-    together = model.group({"a": 1, "b": 1})
+    together = model.group_cost({"a": 1, "b": 1})
     assert together.value == pytest.approx(0.006, rel=0.05)
     assert together.error < 0.1 * together.value
     assert model.cost("a").error > 3 * together.error
@@ -58,7 +58,7 @@ def test_what_always_goes_in_step_is_sure_only_together() -> None:
 
 def test_batches_of_few_rows_do_not_make_a_cost_of_nothing() -> None:
     rng = np.random.default_rng(4)
-    model = fed(CostModel({"a": 0.008}), {"a": 0.008}, 10, 4)
+    model = fed(OperatorCosts({"a": 0.008}), {"a": 0.008}, 10, 4)
     for _ in range(100):  # nearly shut: what a batch takes is the engine's, give or take
         rows = int(rng.integers(0, 4))
         model.update({"a": rows}, 0.12 + rng.normal(0.0, 0.03) + 0.008 * rows)
@@ -68,13 +68,15 @@ def test_batches_of_few_rows_do_not_make_a_cost_of_nothing() -> None:
 
 
 def test_a_cost_declared_as_nothing_is_found() -> None:
-    model = fed(CostModel({"a": 0.0}), {"a": 0.01}, 3, 6)
+    model = fed(OperatorCosts({"a": 0.0}), {"a": 0.01}, 3, 6)
     assert model.cost("a").value == pytest.approx(0.01, rel=0.15)
-    assert fed(CostModel({"a": 0.0, "b": 0.004}), {"a": 0.01, "b": 0.004}, 12, 7).cost("a").value == pytest.approx(0.01, rel=0.2)
+    assert fed(OperatorCosts({"a": 0.0, "b": 0.004}), {"a": 0.01, "b": 0.004}, 12, 7).cost("a").value == pytest.approx(
+        0.01, rel=0.2
+    )
 
 
 def test_nonsense_is_not_learnt_from() -> None:
-    model = CostModel({"a": 0.003})
+    model = OperatorCosts({"a": 0.003})
     for rows, busy in (({"a": -1}, 1.0), ({"a": 10}, float("nan")), ({"a": 10}, -1.0), ({"a": float("inf")}, 1.0)):
         model.update(rows, busy)
     assert model.batches == 0
@@ -82,11 +84,11 @@ def test_nonsense_is_not_learnt_from() -> None:
 
 
 def test_what_was_learnt_survives() -> None:
-    model = fed(CostModel({"a": 0.001}), {"a": 0.004}, 20, 5)
-    other = CostModel({"a": 0.001})
+    model = fed(OperatorCosts({"a": 0.001}), {"a": 0.004}, 20, 5)
+    other = OperatorCosts({"a": 0.001})
     other.restore(model.snapshot())
     assert other.cost("a") == model.cost("a")
-    stranger = CostModel({"b": 0.001})
+    stranger = OperatorCosts({"b": 0.001})
     stranger.restore(model.snapshot())
     assert stranger.cost("b").value == 0.001
 
@@ -94,7 +96,7 @@ def test_what_was_learnt_survives() -> None:
 @given(st.floats(0.02, 1.0), st.floats(0.02, 1.0), st.integers(0, 100))
 def test_a_changed_selectivity_is_found(before: float, after: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    ratio = SelectivityEstimator(0.5)
+    ratio = Selectivity(0.5)
     for true in (before, after):
         for _ in range(8):
             rows = int(rng.integers(500, 2000))
@@ -105,7 +107,7 @@ def test_a_changed_selectivity_is_found(before: float, after: float, seed: int) 
 
 
 def test_a_ratio_of_nothing_changes_nothing() -> None:
-    ratio = SelectivityEstimator(0.5)
+    ratio = Selectivity(0.5)
     before = ratio.estimate
     ratio.update(0, 0)
     ratio.update(-5, 1)

@@ -1,4 +1,4 @@
-"""The command line, one file a command: ``penstock demo``, ``simulate``, ``plan``, ``network``, ``run`` and others."""
+"""The command line, one file per command: ``penstock demo``, ``simulate``, ``plan``, ``network``, ``run`` and others."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ app.command()(stats)
 app.command()(watch)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
         typer.echo(f"penstock {version_of('penstock')}")
         raise typer.Exit
 
@@ -45,9 +45,9 @@ def _version(asked: bool) -> None:
 @app.callback(invoke_without_command=True)
 def _options(
     context: typer.Context,
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),  # noqa: ARG001 - its callback acts
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."),  # noqa: ARG001 - its callback acts
 ) -> None:
-    """Load shedding for Spark Structured Streaming: hold a job at its delay target and say exactly what was dropped."""
+    """Load shedding for Spark Structured Streaming: hold a job at its delay target and report exactly what was dropped."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

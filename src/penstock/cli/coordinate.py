@@ -6,15 +6,19 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from penstock.errors import PenstockError
 
+if TYPE_CHECKING:
+    from penstock.network import Network
+
 __all__ = ["coordinate"]
 
 _POLL_S = 0.02
+_STATUS_S = 1.0
 METHODS = ("exact", "solver", "solver-w", "fit")
 
 
@@ -23,40 +27,49 @@ def coordinate(  # noqa: PLR0917 - options of a command
     directory: Path = typer.Option(Path("penstock-run"), "--dir", help="The directory in which the network runs."),
     method: str = typer.Option("exact", "--method", help=f"How to plan: {', '.join(METHODS)}."),
     epsilon: float = typer.Option(0.05, "--epsilon", help="Relative error of solver, solver-w and fit."),
-    seconds: str | None = typer.Option(None, "--for", help="Stop by itself after this long."),
+    seconds: str | None = typer.Option(None, "--for", help="Stop after this time, such as 60s."),
     parent: int | None = typer.Option(None, "--parent", hidden=True),
 ) -> None:
-    """Coordinate the nodes of a network: collect what they measure, plan, and say which plan is in force."""
-    from penstock.cluster.node import RunDirectory, write_status  # noqa: PLC0415
+    """Coordinate the nodes of a network: collect what they measure, plan for all of them, and announce the plan in force."""
+    from penstock.cluster.run_directory import RunDirectory  # noqa: PLC0415
+    from penstock.cluster.status import write_status  # noqa: PLC0415
     from penstock.coordination import COORDINATOR, Coordinator, DirectoryMailbox  # noqa: PLC0415 - commands load what they need
     from penstock.duration import parse_duration  # noqa: PLC0415
     from penstock.network import load_network  # noqa: PLC0415
-    from penstock.planning import Exponential  # noqa: PLC0415
 
     network = load_network(path)
     if method not in METHODS:
         raise PenstockError(f"--method must be one of {', '.join(METHODS)}, got {method!r}")
     run_directory = RunDirectory(directory)
-    mark = run_directory.claim(network)
-    place = run_directory.coordinator
-    lock = run_directory.lock(place, f"a coordinator runs already in {run_directory.root}: a network has one")
-    options: dict[str, Any] = {} if method == "exact" else {"epsilon": epsilon}
-    if method == "solver-w":
-        limits = [stream.max_rate for stream in network.inputs.values()]
-        options["workload"] = Exponential([limit / 4.0 for limit in limits], limits)
+    fingerprint = run_directory.claim(network)
+    home = run_directory.coordinator
+    lock = run_directory.lock(home, f"a coordinator is already running in {run_directory.root}: a network has only one")
     nodes = tuple(dict.fromkeys(operator.node for operator in network.operators.values()))
-    mailbox = DirectoryMailbox(run_directory.messages, COORDINATOR, nodes, mark)
-    coordinator = Coordinator(network, mailbox, method, state=place / "state.json", **options)
-    stopping: list[int] = []
+    mailbox = DirectoryMailbox(run_directory.messages, COORDINATOR, nodes, fingerprint)
+    options = _choose_planner_options(network, method, epsilon)
+    coordinator = Coordinator(network, mailbox, method, state=home / "state.json", **options)
+    stop_signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda got, _: stopping.append(got))
-    end = None if seconds is None else time.monotonic() + parse_duration(seconds, "--for")
-    shown = 0.0
-    typer.echo("coordinator runs", err=True)
-    while not stopping and (end is None or time.monotonic() < end) and parent in (None, os.getppid()):
-        announced = coordinator.step()
-        if announced or time.monotonic() - shown > 1.0:
-            write_status(place / "status.json", coordinator.status())
-            shown = time.monotonic()
+        signal.signal(number, lambda received, _: stop_signals.append(received))
+    end_s = None if seconds is None else time.monotonic() + parse_duration(seconds, "--for")
+    status_s = 0.0
+    typer.echo("the coordinator is running", err=True)
+    while not stop_signals and (end_s is None or time.monotonic() < end_s) and parent in (None, os.getppid()):
+        has_announced = coordinator.step()
+        if has_announced or time.monotonic() - status_s > _STATUS_S:
+            write_status(home / "status.json", coordinator.status())
+            status_s = time.monotonic()
         time.sleep(_POLL_S)
-    os.close(lock)
+    lock.release()
+
+
+def _choose_planner_options(network: Network, method: str, epsilon: float) -> dict[str, Any]:
+    """Return the options of a planner; solver-w expects rates around a quarter of their maximum."""
+    from penstock.planning import Exponential  # noqa: PLC0415
+
+    if method == "exact":
+        return {}
+    if method != "solver-w":
+        return {"epsilon": epsilon}
+    max_rates = [stream.max_rate for stream in network.inputs.values()]
+    return {"epsilon": epsilon, "workload": Exponential([max_rate / 4.0 for max_rate in max_rates], max_rates)}

@@ -8,13 +8,13 @@ from rich.tree import Tree
 from penstock.network.model import Network, arc_name
 from penstock.planning.plan import Plan
 
-__all__ = ["drawn"]
+__all__ = ["draw_network"]
 
 
-def drawn(network: Network, plan: Plan | None = None) -> Tree:
-    """Draw every input with all that it feeds; with a plan, also what passes and where something is dropped."""
+def draw_network(network: Network, plan: Plan | None = None) -> Tree:
+    """Draw every input with all that it feeds; with a plan, also the rates and where rows are dropped."""
     root = Tree(Text("network", style="bold"), guide_style="dim")
-    seen: set[str] = set()
+    drawn: set[str] = set()
     bottleneck = plan.bottleneck if plan is not None and plan.overloaded else None
 
     def label(source: str | None, name: str) -> Text:
@@ -39,13 +39,13 @@ def drawn(network: Network, plan: Plan | None = None) -> Tree:
 
     def grow(branch: Tree, name: str) -> None:
         for consumer in network.consumers.get(name, ()):
-            again = consumer in seen
-            seen.add(consumer)
+            is_repeated = consumer in drawn
+            drawn.add(consumer)
             text = label(name, consumer)
-            if again and network.consumers.get(consumer):
-                text.append("  (above)", style="dim")
+            if is_repeated and network.consumers.get(consumer):
+                text.append("  (see above)", style="dim")
             below = branch.add(text)
-            if not again:
+            if not is_repeated:
                 grow(below, consumer)
 
     for name in network.inputs:

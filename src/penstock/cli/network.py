@@ -1,4 +1,4 @@
-"""``penstock network``: what follows from a network file."""
+"""``penstock network``: checks a network file and shows what follows from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["network"]
 
-_SHOWN = 60
+_MOST_SHOWN = 60
 
 
 def network(
@@ -27,74 +27,91 @@ def network(
     """Check a network and show what follows from it: loads, drop locations, the tree of nodes, fragments."""
     from penstock.network import Coefficients, load_network  # noqa: PLC0415 - commands load what they need
 
-    found = load_network(path)
-    derived = Coefficients(found)
+    loaded = load_network(path)
+    coefficients = Coefficients(loaded)
     if as_json:
-        typer.echo(json.dumps(_values(found, derived), indent=2))
+        typer.echo(json.dumps(_to_dict(loaded, coefficients), indent=2))
     else:
-        _show(found, derived)
+        _show(loaded, coefficients)
 
 
-def _most(found: Network, derived: Coefficients, name: str) -> float:
-    loads = derived.node_loads[name]
-    return min((found.nodes[node].capacity / load for node, load in loads.items() if load > 0), default=math.inf)
+def _find_max_rate(network: Network, coefficients: Coefficients, name: str) -> float:
+    """Return the greatest rate of an input that no node is overloaded by, if it is the only input."""
+    loads = coefficients.node_loads[name]
+    return min((network.nodes[node].capacity / load for node, load in loads.items() if load > 0), default=math.inf)
 
 
-def _values(found: Network, derived: Coefficients) -> dict[str, Any]:
-    limits = {name: _most(found, derived, name) for name in found.inputs}
+def _to_dict(network: Network, coefficients: Coefficients) -> dict[str, Any]:
+    max_rates = {name: _find_max_rate(network, coefficients, name) for name in network.inputs}
     return {
-        "operators": {name: {"load": derived.load[name], "quality": derived.quality[name]} for name in found.operators},
+        "operators": {
+            name: {"load": coefficients.load[name], "quality": coefficients.quality[name]} for name in network.operators
+        },
         "inputs": {
             name: {
-                "load": derived.load[name],
-                "quality": derived.quality[name],
-                "node_loads": derived.node_loads[name],
-                "max_feasible_rate": limits[name] if math.isfinite(limits[name]) else None,
+                "load": coefficients.load[name],
+                "quality": coefficients.quality[name],
+                "node_loads": coefficients.node_loads[name],
+                "max_feasible_rate": max_rates[name] if math.isfinite(max_rates[name]) else None,
             }
-            for name in found.inputs
+            for name in network.inputs
         },
-        "locations": [location.name for location in derived.locations],
-        "tree": derived.not_a_tree is None,
-        "not_a_tree": derived.not_a_tree,
-        "parents": {name: list(parents) for name, parents in derived.parents.items()},
-        "fragments": [list(nodes) for nodes in derived.fragments],
-        "bilinear": list(found.bilinear),
+        "locations": [location.name for location in coefficients.locations],
+        "tree": coefficients.not_a_tree is None,
+        "not_a_tree": coefficients.not_a_tree,
+        "parents": {name: list(parents) for name, parents in coefficients.parents.items()},
+        "fragments": [list(nodes) for nodes in coefficients.fragments],
+        "bilinear": list(network.bilinear),
     }
 
 
-def _show(found: Network, derived: Coefficients) -> None:
-    from penstock.cli.drawing import drawn  # noqa: PLC0415
+def _show(network: Network, coefficients: Coefficients) -> None:
+    from penstock.cli.drawing import draw_network  # noqa: PLC0415
 
     console = Console(highlight=False)
-    if len(found.operators) <= _SHOWN:
-        console.print(drawn(found))
-    inputs = Table(
-        "input", "load of a tuple", "worth at the outputs", "feasible alone", "on nodes", title="inputs", title_justify="left"
-    )
-    for name in list(found.inputs)[:_SHOWN]:
-        nodes = ", ".join(f"{node} {load:.4g}" for node, load in derived.node_loads[name].items())
-        inputs.add_row(
-            Text(name),
-            f"{derived.load[name]:.4g} s",
-            f"{derived.quality[name]:.4g}",
-            f"{_most(found, derived, name):.4g}/s",
-            Text(nodes),
-        )
-    console.print(inputs)
-    operators = Table("operator", "node", "load of a tuple from here on", "worth", title="operators", title_justify="left")
-    for name in list(found.operators)[:_SHOWN]:
-        operators.add_row(
-            Text(name), Text(found.operators[name].node), f"{derived.load[name]:.4g} s", f"{derived.quality[name]:.4g}"
-        )
-    console.print(operators)
-    rest = len(found.operators) - _SHOWN
-    if rest > 0:
-        console.print(f"and {rest:,} operators more; --json has them all")
-    names = [location.name for location in derived.locations]
-    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+    if len(network.operators) <= _MOST_SHOWN:
+        console.print(draw_network(network))
+    console.print(_tabulate_inputs(network, coefficients))
+    console.print(_tabulate_operators(network, coefficients))
+    not_shown = len(network.operators) - _MOST_SHOWN
+    if not_shown > 0:
+        console.print(f"and {not_shown:,} more operators: --json has all of them")
+    names = [location.name for location in coefficients.locations]
+    shown = ", ".join(names[:_MOST_SHOWN]) + (f" and {len(names) - _MOST_SHOWN:,} more" if len(names) > _MOST_SHOWN else "")
     console.print(f"drop locations ({len(names):,}): {shown}", markup=False)
-    tree = derived.not_a_tree
-    console.print("nodes: a tree" if tree is None else f"nodes: no tree, because {tree}", markup=False)
-    console.print(f"fragments that can be planned apart: {len(derived.fragments):,}", markup=False)
-    for name in found.bilinear:
-        console.print(f"join {name}: windows in seconds, bilinear: no plan covers it", markup=False)
+    not_a_tree = coefficients.not_a_tree
+    console.print("nodes: a tree" if not_a_tree is None else f"nodes: not a tree, because {not_a_tree}", markup=False)
+    console.print(f"fragments that can be planned independently: {len(coefficients.fragments):,}", markup=False)
+    for name in network.bilinear:
+        console.print(
+            f"join {name}: its windows are in seconds, so its output is bilinear in the two rates and no plan covers it",
+            markup=False,
+        )
+
+
+def _tabulate_inputs(network: Network, coefficients: Coefficients) -> Table:
+    table = Table(
+        "input", "load per tuple", "value per tuple", "feasible alone", "load by node", title="inputs", title_justify="left"
+    )
+    for name in list(network.inputs)[:_MOST_SHOWN]:
+        table.add_row(
+            Text(name),
+            f"{coefficients.load[name]:.4g} s",
+            f"{coefficients.quality[name]:.4g}",
+            f"{_find_max_rate(network, coefficients, name):.4g}/s",
+            Text(", ".join(f"{node} {load:.4g}" for node, load in coefficients.node_loads[name].items())),
+        )
+    return table
+
+
+def _tabulate_operators(network: Network, coefficients: Coefficients) -> Table:
+    headings = ("operator", "node", "load per tuple, from here on", "value per tuple")
+    table = Table(*headings, title="operators", title_justify="left")
+    for name in list(network.operators)[:_MOST_SHOWN]:
+        table.add_row(
+            Text(name),
+            Text(network.operators[name].node),
+            f"{coefficients.load[name]:.4g} s",
+            f"{coefficients.quality[name]:.4g}",
+        )
+    return table

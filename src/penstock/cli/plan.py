@@ -14,44 +14,56 @@ from rich.text import Text
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from penstock.network import Network
     from penstock.planning import Plan, Planner
     from penstock.planning.workload import Workload
 
 __all__ = ["plan"]
 
-_DRAWN_AT_MOST = 60
+_MOST_SHOWN = 60
+_SIZE_OPTIONS = {"solver": "max_programs", "solver-w": "max_programs", "fit": "max_entries", "early-fit": "max_entries"}
+"""The option that bounds the work of a method."""
 
 
 def plan(  # noqa: PLR0917 - typer makes options of them
     network: Path = typer.Argument(..., help="The network, as YAML."),
-    rates: str = typer.Option(..., "--rates", help="Tuples a second of each input: i1=100,i2=50."),
-    method: str = typer.Option("exact", "--method", help="exact, greedy, solver, solver-w, fit or early-fit."),
-    epsilon: float = typer.Option(0.05, "--epsilon", help="Allowed error: relative; for early-fit, in weighted tuples a second."),
+    rates: str = typer.Option(..., "--rates", help="The tuples per second of each input: i1=100,i2=50."),
+    method: str = typer.Option(
+        "exact",
+        "--method",
+        help="exact (a linear program), greedy, solver, solver-w or fit (Staying FIT, Tatbul et al.), "
+        "or early-fit (its forerunner, Tatbul and Zdonik).",
+    ),
+    epsilon: float = typer.Option(
+        0.05, "--epsilon", help="The error allowed: relative; for early-fit, in weighted tuples per second."
+    ),
     max_entries: int | None = typer.Option(
-        None, "--max-entries", help="Bound the tables of fit and early-fit; epsilon no longer holds."
+        None, "--max-entries", help="The most entries that tables of fit and early-fit may have; then epsilon may not hold."
     ),
     max_programs: int | None = typer.Option(
-        None, "--max-programs", help="Stop solver and solver-w after so many linear programs."
+        None, "--max-programs", help="Stop solver and solver-w after this many linear programs."
     ),
     means: str | None = typer.Option(None, "--means", help="solver-w: mean rates of an exponential workload, i1=5,i2=5."),
     workload: Path | None = typer.Option(
-        None, "--workload", help="solver-w: recorded rates, a .csv with a column for each input."
+        None, "--workload", help="solver-w: recorded rates, a .csv file with one column per input."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print the plan as JSON and nothing else."),
 ) -> None:
-    """Say how much to drop where when a network of queries gets more than it can do."""
+    """Show how much to drop where when a network of queries receives more than it can process."""
     from penstock.network import load_network  # noqa: PLC0415 - commands load what they need
 
-    found = load_network(network)
-    wanted = parse_rates(rates, "--rates")
-    options = {"max_entries": max_entries, "max_programs": max_programs}
-    planner = _planner(found, method, epsilon, options, means=means, workload=workload, rates=wanted)
-    result = planner.plan(wanted)
+    loaded = load_network(network)
+    parsed_rates = parse_rates(rates, "--rates")
+    sizes = {"max_entries": max_entries, "max_programs": max_programs}
+    planner = _make_planner(loaded, method, epsilon, sizes, means=means, workload=workload, rates=parsed_rates)
+    result = planner.plan(parsed_rates)
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2))
     else:
-        _show(found, result, planner)
+        _show(loaded, result, planner)
 
 
 def parse_rates(text: str, option: str) -> dict[str, float]:
@@ -60,27 +72,27 @@ def parse_rates(text: str, option: str) -> dict[str, float]:
     >>> parse_rates("i1=100, i2=5e1", "--rates")
     {'i1': 100.0, 'i2': 50.0}
     """
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for item in text.split(","):
-        name, equals, value = item.partition("=")
+        name, equals, value = (part.strip() for part in item.partition("="))
         try:
             rate = float(value)
+            is_rate = bool(equals and name)
         except ValueError:
-            rate = float("nan")
-            equals = ""
-        if not equals or not name.strip():
-            raise PenstockError(f"{option}: {item.strip()!r} is not a rate; write them as i1=100,i2=50")
-        if name.strip() in found:
-            raise PenstockError(f"{option}: {name.strip()!r} comes twice")
-        found[name.strip()] = rate
-    return found
+            is_rate = False
+        if not is_rate:
+            raise PenstockError(f"{option}: {item.strip()!r} is not a rate; write rates as i1=100,i2=50")
+        if name in rates:
+            raise PenstockError(f"{option}: {name!r} comes twice")
+        rates[name] = rate
+    return rates
 
 
-def _planner(
+def _make_planner(
     network: Network,
     method: str,
     epsilon: float,
-    options: dict[str, int | None],
+    sizes: dict[str, int | None],
     *,
     means: str | None,
     workload: Path | None,
@@ -90,41 +102,41 @@ def _planner(
     from penstock.planning.plan import check_rates  # noqa: PLC0415
 
     check_rates(network, rates)  # before long work
-    chosen: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if method in ("solver", "solver-w", "fit"):
-        chosen["epsilon"] = epsilon
-    used = {"solver": "max_programs", "solver-w": "max_programs", "fit": "max_entries", "early-fit": "max_entries"}.get(method)
-    for name, value in options.items():
-        if value is not None and name != used:
-            raise PenstockError(f"--{name.replace('_', '-')} means nothing for --method {method}")
-        if value is not None and name == used:
-            chosen["size" if method == "early-fit" else name] = value
-    if method == "early-fit" and "size" not in chosen:
-        chosen["error"] = epsilon
+        options["epsilon"] = epsilon
+    for name, size in sizes.items():
+        if size is None:
+            continue
+        if name != _SIZE_OPTIONS.get(method):
+            raise PenstockError(f"--{name.replace('_', '-')} does not apply to --method {method}")
+        options["size" if method == "early-fit" else name] = size
+    if method == "early-fit" and "size" not in options:
+        options["error"] = epsilon
     if method == "solver-w":
-        chosen["workload"] = _workload(network, means, workload, rates)
+        options["workload"] = _make_workload(network, means, workload, rates)
     elif means is not None or workload is not None:
         raise PenstockError(f"--means and --workload are for --method solver-w, not {method}")
-    return planner_named(method, network, **chosen)
+    return planner_named(method, network, **options)
 
 
-def _workload(network: Network, means: str | None, path: Path | None, rates: dict[str, float]) -> Workload:
+def _make_workload(network: Network, means: str | None, path: Path | None, rates: dict[str, float]) -> Workload:
     from penstock.planning.plan import check_rates  # noqa: PLC0415
     from penstock.planning.workload import Empirical, Exponential  # noqa: PLC0415
 
-    limits = [stream.max_rate for stream in network.inputs.values()]
+    max_rates = [stream.max_rate for stream in network.inputs.values()]
     if path is not None:
         if means is not None:
             raise PenstockError("--means and --workload exclude each other")
-        return Empirical(_recorded(path, tuple(network.inputs)), limits)
-    known = parse_rates(means, "--means") if means is not None else rates
-    found, _ = check_rates(network, known)
-    if not (found > 0).all():
-        raise PenstockError("solver-w needs mean rates above 0, such as --means i1=5,i2=5, or --workload")
-    return Exponential(found.tolist(), limits)
+        return Empirical(_read_workload(path, tuple(network.inputs)), max_rates)
+    mean_rates, _ = check_rates(network, parse_rates(means, "--means") if means is not None else rates)
+    if not (mean_rates > 0).all():
+        raise PenstockError("solver-w needs mean rates above 0: give --means, such as i1=5,i2=5, or --workload")
+    return Exponential(mean_rates.tolist(), max_rates)
 
 
-def _recorded(path: Path, names: tuple[str, ...]) -> Any:
+def _read_workload(path: Path, names: tuple[str, ...]) -> NDArray[np.float64]:
+    """Return recorded rates, one row per record and one column per input."""
     import numpy as np  # noqa: PLC0415
     from pyarrow import ArrowInvalid, types  # noqa: PLC0415
     from pyarrow import csv as arrow_csv  # noqa: PLC0415
@@ -133,50 +145,55 @@ def _recorded(path: Path, names: tuple[str, ...]) -> Any:
         table = arrow_csv.read_csv(path)
     except (OSError, ArrowInvalid) as error:
         raise PenstockError(f"--workload {path}: {str(error).splitlines()[0]}") from error
-    twice = [name for name in names if table.column_names.count(name) > 1]
-    if twice:
-        raise PenstockError(f"--workload {path}: column {twice[0]!r} comes twice")
+    repeated = [name for name in names if table.column_names.count(name) > 1]
+    if repeated:
+        raise PenstockError(f"--workload {path}: column {repeated[0]!r} comes twice")
     missing = [name for name in names if name not in table.column_names]
     if missing:
         raise PenstockError(f"--workload {path}: no column for input {missing[0]!r}; it has {', '.join(table.column_names)}")
     for name in names:
         kind = table.schema.field(name).type
         if not (types.is_integer(kind) or types.is_floating(kind)):
-            raise PenstockError(f"--workload {path}: the rates of {name!r} must be numbers, they are {kind}")
+            raise PenstockError(f"--workload {path}: the rates of {name!r} must be numbers, but they are {kind}")
     return np.column_stack([table[name].to_numpy().astype(np.float64) for name in names])
 
 
-def _show(network: Network, found: Plan, planner: Planner) -> None:
-    from penstock.cli.drawing import drawn  # noqa: PLC0415
+def _show(network: Network, plan: Plan, planner: Planner) -> None:
+    from penstock.cli.drawing import draw_network  # noqa: PLC0415
 
     console = Console(highlight=False)
-    dropping = any(keep < 1.0 - 1e-9 for keep in found.keep.values())
-    calm = "not overloaded" if dropping else "not overloaded: nothing is dropped"
-    state = "overloaded without a plan" if found.overloaded else calm
-    console.print(Text(f"{found.method}: score {found.score:.6g}, {state}", style="bold"))
-    for note in found.notes:
+    dropping = {name: keep for name, keep in plan.keep.items() if keep < 1.0 - 1e-9}
+    state = "overloaded before shedding" if plan.overloaded else "not overloaded"
+    if not plan.overloaded and not dropping:
+        state += ": nothing is dropped"
+    console.print(Text(f"{plan.method}: score {plan.score:.6g}, {state}", style="bold"))
+    for note in plan.notes:
         console.print(f"note: {note}", markup=False)
-    if len(network.operators) <= _DRAWN_AT_MOST:
-        console.print(drawn(network, found))
-    dropped = {name: keep for name, keep in found.keep.items() if keep < 1.0 - 1e-9}
-    if dropped:
+    if len(network.operators) <= _MOST_SHOWN:
+        console.print(draw_network(network, plan))
+    if dropping:
         table = Table("drop location", "keep", "drop", title="plan", title_justify="left")
-        for name, keep in dropped.items():
+        for name, keep in dropping.items():
             table.add_row(Text(name), f"{keep:.4f}", f"{1 - keep:.1%}")
         console.print(table)
-    loads = Table("node", "load", "capacity", "", title="nodes", title_justify="left")
-    fullest = sorted(found.loads, key=lambda name: -found.loads[name] / found.capacities[name])
-    for name in fullest[:_DRAWN_AT_MOST]:
-        used = found.loads[name] / found.capacities[name]
-        mark = Text("=" * round(20 * min(1.0, used)) + f" {used:.0%}")
-        if name == found.bottleneck and found.overloaded:
+    console.print(_tabulate_nodes(plan))
+    outputs = Table("output", "tuples/s", "weight", title="outputs", title_justify="left")
+    for name, rate in list(plan.throughput.items())[:_MOST_SHOWN]:
+        outputs.add_row(Text(name), f"{rate:.4g}", f"{network.outputs[name].weight:g}")
+    console.print(outputs)
+    for label, attribute in (("regions", "regions"), ("linear programs", "programs"), ("table entries", "entries")):
+        if hasattr(planner, attribute):
+            console.print(Text(f"{label}: {getattr(planner, attribute):,}", style="dim"))
+
+
+def _tabulate_nodes(plan: Plan) -> Table:
+    """Return the loads of the nodes, the fullest first."""
+    table = Table("node", "load", "capacity", "", title="nodes", title_justify="left")
+    fullest = sorted(plan.loads, key=lambda name: -plan.loads[name] / plan.capacities[name])
+    for name in fullest[:_MOST_SHOWN]:
+        share = plan.loads[name] / plan.capacities[name]
+        mark = Text("=" * round(20 * min(1.0, share)) + f" {share:.0%}")
+        if name == plan.bottleneck and plan.overloaded:
             mark.append("  bottleneck", style="bold red")
-        loads.add_row(Text(name), f"{found.loads[name]:.4g}", f"{found.capacities[name]:.4g}", mark)
-    console.print(loads)
-    through = Table("output", "tuples/s", "weight", title="outputs", title_justify="left")
-    for name, rate in list(found.throughput.items())[:_DRAWN_AT_MOST]:
-        through.add_row(Text(name), f"{rate:.4g}", f"{network.outputs[name].weight:g}")
-    console.print(through)
-    for what, value in (("regions", "regions"), ("linear programs", "programs"), ("table entries", "entries")):
-        if hasattr(planner, value):
-            console.print(Text(f"{what}: {getattr(planner, value):,}", style="dim"))
+        table.add_row(Text(name), f"{plan.loads[name]:.4g}", f"{plan.capacities[name]:.4g}", mark)
+    return table

@@ -18,66 +18,90 @@ __all__ = ["stats"]
 
 
 def stats(
-    directory: Path = typer.Argument(..., metavar="DIR", help="The directory in which a network runs, or ran."),
+    directory: Path = typer.Argument(..., metavar="DIR", help="The directory in which a network runs or ran."),
     as_json: bool = typer.Option(False, "--json", help="Print everything as JSON and nothing else."),
 ) -> None:
     """Show what a network has measured: costs and selectivities with their errors, rates, gates, outputs, messages."""
-    from penstock.cluster.node import read_status  # noqa: PLC0415 - commands load what they need
+    from penstock.cluster.status import read_status  # noqa: PLC0415 - commands load what they need
 
-    found: dict[str, dict[str, Any]] = {}
+    nodes: dict[str, dict[str, Any]] = {}
     for path in sorted(directory.glob("nodes/*/status.json")):
         status = read_status(path)
         if status is not None:
-            found[path.parent.name] = status
+            nodes[path.parent.name] = status
     coordinator = read_status(directory / "coordinator" / "status.json")
-    if not found:
+    if not nodes:
         raise PenstockError(f"{directory}: no node has reported there; give the --dir of a network that runs or ran")
     if as_json:
-        typer.echo(json.dumps(found | ({"coordinator": coordinator} if coordinator is not None else {}), indent=2))
+        typer.echo(json.dumps(nodes | ({"coordinator": coordinator} if coordinator is not None else {}), indent=2))
         return
     console = Console(highlight=False)
-    for node, status in found.items():
-        _show(console, node, status)
+    for node, status in nodes.items():
+        _show_node(console, node, status)
     if coordinator is not None:
-        made = f"{coordinator['plans_made']} plans made, number {coordinator['plan']} in force"
-        console.print(
-            Text(f"coordinator: {coordinator['method']}, {made}, heard of {', '.join(coordinator['heard']) or 'nobody'}")
-        )
-        _show_ignored(console, coordinator)
+        _show_coordinator(console, coordinator)
 
 
-def _show(console: Console, node: str, status: dict[str, Any]) -> None:
-    measurements = status["measurements"]
-    age = max(0.0, time.time() - status["at_s"])
+def _show_coordinator(console: Console, status: dict[str, Any]) -> None:
+    plan = "no plan yet" if status["plan"] is None else f"plan {status['plan']} in force"
+    reporting = ", ".join(status["reporting"]) or "none"
     console.print(
-        Text(f"node {node}: capacity {measurements['capacity']:.2f} free, {status['why'] or 'all let in'}, {age:.0f} s ago")
+        Text(f"coordinator: {status['method']}, {status['plans_computed']} plans computed, {plan}, reporting nodes: {reporting}")
     )
-    operators = Table("operator", "cost, ms a tuple", "declared", "selectivity", "declared")
-    for name, (cost, cost_error, ratio, ratio_error) in measurements["operators"].items():
-        declared_cost, declared_ratio = status["declared"][name]
-        operators.add_row(
+    _show_ignored(console, status)
+
+
+def _show_node(console: Console, node: str, status: dict[str, Any]) -> None:
+    age_s = max(0.0, time.time() - status["at_s"])
+    capacity = status["measurements"]["capacity"]
+    decision = status["reason"] or "no limits"
+    console.print(Text(f"node {node}: capacity {capacity:.2f} for operators, {decision}, reported {age_s:.0f} s ago"))
+    console.print(_tabulate_operators(status))
+    console.print(_tabulate_queries(status))
+    console.print(_tabulate_gates(status))
+    for name, total in status["outputs"].items():
+        delay = f", mean delay {total['delay_sum_s'] / total['delay_rows']:.2f} s" if total["delay_rows"] else ""
+        console.print(Text(f"output {name}: {total['rows']:,} rows{delay}"))
+    for peer, silence_s in status["silent_s"].items():
+        console.print(Text(f"no message from {peer} for {silence_s:.0f} s: the last plan stays in force"))
+    _show_ignored(console, status)
+    for note in status["notes"]:
+        console.print(Text(f"note: {note}"))
+
+
+def _tabulate_operators(status: dict[str, Any]) -> Table:
+    table = Table("operator", "cost, ms per tuple", "declared", "selectivity", "declared")
+    for name, (cost, cost_error, selectivity, selectivity_error) in status["measurements"]["operators"].items():
+        declared_cost, declared_selectivity = status["declared"][name]
+        table.add_row(
             Text(name),
             f"{cost * 1e3:.4g} ± {cost_error * 1e3:.2g}",
             f"{declared_cost * 1e3:.4g}",
-            f"{ratio:.3g} ± {ratio_error:.2g}",
-            f"{declared_ratio:.3g}",
+            f"{selectivity:.3g} ± {selectivity_error:.2g}",
+            f"{declared_selectivity:.3g}",
         )
-    console.print(operators)
-    groups = Table("query", "operators", "ms a tuple, together", "ms a batch beside", "batches", "every, s")
-    for name, group in status["groups"].items():
-        groups.add_row(
+    return table
+
+
+def _tabulate_queries(status: dict[str, Any]) -> Table:
+    table = Table("query", "operators", "ms per tuple, all operators", "overhead, ms per batch", "batches", "batch interval, s")
+    for name, query in status["queries"].items():
+        table.add_row(
             Text(name),
-            Text(", ".join(group["operators"])),
-            f"{group['cost'] * 1e3:.4g} ± {group['cost_error'] * 1e3:.2g}",
-            f"{group['overhead_s'] * 1e3:.0f} ± {group['overhead_error'] * 1e3:.0f}",
-            str(group["batches"]),
+            Text(", ".join(query["operators"])),
+            f"{query['cost'] * 1e3:.4g} ± {query['cost_error'] * 1e3:.2g}",
+            f"{query['overhead_s'] * 1e3:.0f} ± {query['overhead_error'] * 1e3:.0f}",
+            str(query["batches"]),
             f"{status['cycles_s'].get(name, float('nan')):.2f}",
         )
-    console.print(groups)
-    gates = Table("gate", "wants in, a second", "may, a second", "offered", "kept", "shed")
+    return table
+
+
+def _tabulate_gates(status: dict[str, Any]) -> Table:
+    table = Table("gate", "arriving, tuples/s", "limit, tuples/s", "offered", "kept", "shed")
     for name, (offered, kept) in sorted(status["gates"].items()):
-        rate, limit = measurements["rates"].get(name), status["limits"].get(name)
-        gates.add_row(
+        rate, limit = status["measurements"]["rates"].get(name), status["limits"].get(name)
+        table.add_row(
             Text(name),
             "" if rate is None else f"{rate:.4g}",
             "" if limit is None else f"{limit:.4g}",
@@ -85,21 +109,12 @@ def _show(console: Console, node: str, status: dict[str, Any]) -> None:
             f"{kept:,}",
             f"{1 - kept / offered:.1%}" if offered else "",
         )
-    console.print(gates)
-    for name, total in status["outputs"].items():
-        late = f", {total['delay_sum_s'] / total['delay_rows']:.2f} s late on average" if total["delay_rows"] else ""
-        console.print(Text(f"output {name}: {total['rows']:,} rows{late}"))
-    for peer, seconds in status["silent_s"].items():
-        console.print(Text(f"{peer} has not been heard of for {seconds:.0f} s: the last plan stays in force"))
-    _show_ignored(console, status)
-    for note in status["notes"]:
-        console.print(Text(f"note: {note}"))
+    return table
 
 
 def _show_ignored(console: Console, status: dict[str, Any]) -> None:
-    ignored = {reason: count for reason, count in status["ignored"].items() if count}
-    if ignored or status["wrong"]:
-        parts = [f"{count} {reason}" for reason, count in ignored.items()] + (
-            [f"{status['wrong']} wrong"] if status["wrong"] else []
-        )
-        console.print(Text(f"messages ignored: {', '.join(parts)}"))
+    counts = {reason: count for reason, count in status["ignored"].items() if count}
+    if status["rejected"]:
+        counts["unusable"] = status["rejected"]
+    if counts:
+        console.print(Text(f"messages ignored: {', '.join(f'{count} {reason}' for reason, count in counts.items())}"))

@@ -1,4 +1,4 @@
-"""``penstock watch``: a live view of a journal. It reads the journal and nothing else, also while the job runs."""
+"""``penstock watch``: a live view of a journal, the only thing it reads. The job may be running or have ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.cli.sparkline import sparkline
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.journal.journal import BatchRecord, JournalState
+    from penstock.journal import BatchRecord, JournalState
 
 __all__ = ["watch"]
 
@@ -27,41 +27,43 @@ _REFRESH_S = 1.0
 
 
 def watch(
-    directory: Path = typer.Argument(..., metavar="DIR", help="A journal, or the checkpoint of a job that has one."),
+    directory: Path = typer.Argument(..., metavar="DIR", help="A journal, or a checkpoint with a journal in it."),
     as_json: bool = typer.Option(False, "--json", help="Print the last batch as JSON and exit."),
 ) -> None:
-    """Show what a running job offers, keeps and sheds, batch by batch, until Ctrl-C."""
-    from penstock.journal.journal import read_journal  # noqa: PLC0415 - commands load what they need
+    """Show the rows offered, kept and shed in each batch of a running job, until Ctrl-C."""
+    from penstock.journal import read_journal  # noqa: PLC0415 - commands load what they need
 
     journal = find_journal(directory)
     state = read_journal(journal)
     if as_json:
-        typer.echo(json.dumps(last_observation(journal, state)))
+        typer.echo(json.dumps(describe_last_batch(journal, state)))
         return
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.print(view(journal, state))
+        console.print(render(journal, state))
         return
-    with Live(view(journal, state), console=console, auto_refresh=False, screen=False) as live:
+    with Live(render(journal, state), console=console, auto_refresh=False, screen=False) as live:
         try:
             while True:
-                live.update(view(journal, read_journal(journal)), refresh=True)
+                live.update(render(journal, read_journal(journal)), refresh=True)
                 time.sleep(_REFRESH_S)
         except KeyboardInterrupt:
             return
 
 
 def find_journal(directory: Path) -> Path:
-    """Return the journal that a directory is or, as a checkpoint, contains."""
+    """Return the journal in a directory, which is the journal itself or a checkpoint."""
     if not directory.is_dir():
         raise PenstockError(f"there is no directory {directory}")
-    for place in (directory / "penstock", directory):
-        if (place / "owner.json").is_file() or any(place.glob("????????????*.json")):
-            return place
-    raise PenstockError(f"there is no journal in {directory}: name a journal, or the checkpoint of a job under a shedder")
+    for candidate in (directory / "penstock", directory):
+        if (candidate / "owner.json").is_file() or any(candidate.glob("????????????*.json")):
+            return candidate
+    raise PenstockError(
+        f"there is no journal in {directory}: give the directory of a journal, or the checkpoint of a job with a shedder"
+    )
 
 
-def last_observation(journal: Path, state: JournalState) -> dict[str, object]:
+def describe_last_batch(journal: Path, state: JournalState) -> dict[str, object]:
     """Return the newest batch of a journal as plain JSON values."""
     if not state.batches:
         raise PenstockError(f"the journal in {journal} has no batch yet")
@@ -69,10 +71,10 @@ def last_observation(journal: Path, state: JournalState) -> dict[str, object]:
     return asdict(record) | {"delay_s": record.delay_s}
 
 
-def view(journal: Path, state: JournalState) -> RenderableType:
-    """Return the picture of a journal at one moment."""
+def render(journal: Path, state: JournalState) -> RenderableType:
+    """Return what a journal looks like now."""
     records = [record for _, record in sorted(state.batches.items())]
-    offered, kept = _totals(state)
+    offered, kept = _sum_counts(state)
     head = Text(f"{journal}   batches {len(records) + state.compacted_batches:,}   ", overflow="fold")
     head.append(f"offered {offered:,}   kept {kept:,}   shed {offered - kept:,}")
     head.append(f"   kept {kept / offered:.1%}" if offered else "")
@@ -83,24 +85,24 @@ def view(journal: Path, state: JournalState) -> RenderableType:
     keeps = [record.keep for record in records if record.keep is not None]
     if keeps:
         parts.append(Text("keep   ").append_text(sparkline(keeps, width=60)).append(f"  {keeps[-1]:.1%}"))
-    parts.append(_batches(records[-_BATCHES_SHOWN:]) if records else Text("no batch yet", style="dim"))
+    parts.append(_tabulate_batches(records[-_BATCHES_SHOWN:]) if records else Text("no batch yet", style="dim"))
     parts += [Text(f"! {line}", style="yellow") for line in (*state.errors, *state.damage)]
     return Group(*parts)
 
 
-def _totals(state: JournalState) -> tuple[int, int]:
-    counts = [*state.totals.values(), *(count for record in state.batches.values() for count in record.gates.values())]
+def _sum_counts(state: JournalState) -> tuple[int, int]:
+    counts = list(state.totals().values())
     return sum(offered for offered, _ in counts), sum(kept for _, kept in counts)
 
 
-def _batches(records: list[BatchRecord]) -> Table:
+def _tabulate_batches(records: list[BatchRecord]) -> Table:
     table = Table()
-    for name in ("batch", "gate", "offered", "kept", "shed", "keep", "delay", "took"):
+    for name in ("batch", "gate", "offered", "kept", "shed", "keep", "delay", "duration"):
         table.add_column(name, justify="left" if name == "gate" else "right")
     for record in records:
-        took = f"{record.end_s - record.start_s:.2f} s" if record.end_s is not None and record.start_s is not None else "-"
+        duration = f"{record.end_s - record.start_s:.2f} s" if record.end_s is not None and record.start_s is not None else "-"
         delay = f"{record.delay_s:.2f} s" if record.delay_s is not None else "-"
         keep = f"{record.keep:.1%}" if record.keep is not None else "-"
         for gate, (offered, kept) in record.gates.items():
-            table.add_row(str(record.batch_id), gate, f"{offered:,}", f"{kept:,}", f"{offered - kept:,}", keep, delay, took)
+            table.add_row(str(record.batch_id), gate, f"{offered:,}", f"{kept:,}", f"{offered - kept:,}", keep, delay, duration)
     return table

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.deployment import check_deployable
-from penstock.cluster.node import RunDirectory, read_status
+from penstock.cluster.run_directory import RunDirectory
+from penstock.cluster.status import read_status
 from penstock.coordination.managers import CENTRAL
 from penstock.network.model import Network
 

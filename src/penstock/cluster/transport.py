@@ -52,14 +52,14 @@ class DirectoryTransport:
         except OSError as error:
             raise PenstockError(f"the transport directory {self.root} can't be written: {error.strerror}") from error
 
-    def place(self, arc: str) -> Path:
+    def directory(self, arc: str) -> Path:
         """The directory of an arc. Spark reads some signs in a path as patterns, so they are spelt out."""
         return self.root / re.sub(r"[^A-Za-z0-9_.-]", lambda sign: f"%{ord(sign[0]):x}", arc.replace("->", "--"))
 
     def write(self, arc: str, df: DataFrame, batch_id: int, expected_rows: int | None) -> pa.Table | None:
         """Write one micro-batch. A small one goes through the driver, which spares Spark's commit and a quarter of a second."""
-        place = self.place(arc)
-        final, temporary = place / f"batch_id={batch_id:09d}", place / f".batch_id={batch_id:09d}"
+        directory = self.directory(arc)
+        final, temporary = directory / f"batch_id={batch_id:09d}", directory / f".batch_id={batch_id:09d}"
         if final.exists():
             # Replayed: it is there. Its rows are not needed again, but the work upstream is counted, so it is done.
             df.write.format("noop").mode("overwrite").save()
@@ -75,26 +75,26 @@ class DirectoryTransport:
             df.write.mode("overwrite").parquet(str(temporary))
         if temporary.exists():
             temporary.rename(final)
-        self._tidy(place, batch_id)
+        self._tidy(directory, batch_id)
         return table
 
-    def _tidy(self, place: Path, batch_id: int) -> None:
+    def _tidy(self, directory: Path, batch_id: int) -> None:
         """Remove directories that the reader has emptied, long after the batch could be replayed."""
         if batch_id % _KEPT_BATCHES:
             return
-        for old in place.glob("batch_id=*"):
+        for old in directory.glob("batch_id=*"):
             number = int(old.name.partition("=")[2])
             if number <= batch_id - _KEPT_BATCHES and not any(old.glob("*.parquet")):
                 shutil.rmtree(old, ignore_errors=True)
 
     def read(self, spark: SparkSession, arc: str, schema: StructType, max_batches: int | None = None) -> DataFrame:
         """Return the arc as a stream, at most so many of its micro-batches at a time."""
-        place = self.place(arc)
-        place.mkdir(parents=True, exist_ok=True)
+        directory = self.directory(arc)
+        directory.mkdir(parents=True, exist_ok=True)
         reader = spark.readStream.schema(schema).option("recursiveFileLookup", "true").option("cleanSource", "delete")
         if max_batches is not None:
             reader = reader.option("maxFilesPerTrigger", str(max_batches))
-        return reader.parquet(str(place))
+        return reader.parquet(str(directory))
 
     @staticmethod
     def rows_of(path: str) -> int | None:

@@ -54,6 +54,8 @@ class Observation:
     upcoming_rows: int | None = None
     completed: int | None = None
     """Rows that left the system, put out or discarded; ``None`` where those are the rows kept, as in a micro-batch."""
+    work_s: float | None = None
+    """Seconds that the rows kept took, where they are timed one by one or in groups."""
     cold: bool = False
     """The first batch of a run: it pays for code generation and warm-up, and says little about the cost of rows."""
     waited_s: float | None = None
@@ -91,6 +93,8 @@ class Decision:
     """The keep probability to put in force; ``None`` means no opinion yet: leave it as it is."""
 
     keep: float | None = None
+    gates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """The keep of single gates by name, where theirs differs."""
     full_rows: float | None = None
     """Rows of a batch up to which ``keep`` holds; of later ones a bounded gate lets fewer and fewer through."""
     note: str | None = None
@@ -99,6 +103,9 @@ class Decision:
     def __post_init__(self) -> None:
         if self.keep is not None and not (math.isfinite(self.keep) and 0.0 <= self.keep <= 1.0):
             raise PenstockError(f"keep must lie in [0, 1], got {self.keep}")
+        for name, keep in self.gates.items():
+            if not (math.isfinite(keep) and 0.0 <= keep <= 1.0):
+                raise PenstockError(f"the keep of gate {name!r} must lie in [0, 1], got {keep}")
         if self.full_rows is not None and not (math.isfinite(self.full_rows) and self.full_rows >= 0.0):
             raise PenstockError(f"full_rows must not be negative, got {self.full_rows}")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.control.base import Observation
 from penstock.errors import PenstockError
-from penstock.estimate.batch_cost import BatchCost
+from penstock.estimate import BatchRegression
 
 __all__ = ["LoadModel", "given_cost", "given_headroom"]
 
@@ -23,7 +23,7 @@ class LoadModel:
     def __init__(self, delay_target_s: float, cost_s: float | None = None, smoothing: float = 0.3) -> None:
         self._delay_target_s = delay_target_s
         self.given_cost_s = given_cost(cost_s)
-        self.batches = BatchCost()
+        self.batches = BatchRegression()
         self._smoothing = smoothing
         self._row_cost_s: float | None = None
         self._last_start_s: float | None = None

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from penstock.control.base import Controller, Decision, Observation
 from penstock.errors import PenstockError
-from penstock.estimate.batch_cost import BatchFilter
+from penstock.estimate import BatchFilter
 
 __all__ = ["MicroBatch"]
 

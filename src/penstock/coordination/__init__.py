@@ -1,4 +1,4 @@
-"""Shedding in concert: what nodes tell each other and a coordinator, and who decides what a node lets in."""
+"""Coordinated shedding: who decides what a node lets in, and the messages between nodes and a coordinator."""
 
 from __future__ import annotations
 

@@ -1,108 +1,54 @@
-"""The agent of a node: what it measures, what it lets in, and what it says. It knows nothing of the engine it serves."""
+"""The agent of a node: measures what its queries do, decides what each batch lets in, and exchanges messages."""
 
 from __future__ import annotations
 
-import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from penstock.coordination.mailbox import Mailbox, Message
+from penstock.coordination.batch_times import BatchTimes
+from penstock.coordination.mailbox import Mailbox, NoMailbox
 from penstock.coordination.manager import Limits, Manager
-from penstock.coordination.measurements import Measurements, OperatorMeasurements, entries_of, with_measurements
-from penstock.errors import PenstockError
-from penstock.estimate.statistics import CostModel, SelectivityEstimator
+from penstock.coordination.measurements import Measurements, apply_measurements, entries_of
+from penstock.coordination.message_exchange import MessageExchange
+from penstock.coordination.node_statistics import NodeStatistics
+from penstock.coordination.token_bucket import TokenBucket
 from penstock.network.coefficients import Coefficients, part_of
-from penstock.network.model import Network, Operator
+from penstock.network.model import Network
 
-__all__ = ["Agent", "TokenBucket"]
+__all__ = ["Agent"]
 
 _LEAST_CAPACITY = 0.3
-_LATE, _TIMELY = 1.2, 1.05  # lengths of a batch, in paces
-_DOWN, _UP, _LEAST_HEADROOM = 0.02, 0.02, 0.9
-_LONGEST = 2.5  # how long a batch may take, in paces
-_ALIVE_S = 2.0
-_SILENT_PACES = 10.0
-_EXPLORE = 0.01
+_LONGEST_BATCH_PACES = 2.5
+_EXPLORATION = 0.01
 _SWING = 0.1
 
 
-class TokenBucket:
-    """How many tuples a second want in at an entry, and how many of a batch may.
-
-    An input from outside is a steady stream: a batch of it holds what came since the batch before. An arc from another node
-    brings whole batches, at times two and then none, so its rate is taken over several. What may pass is saved up while nothing
-    comes, for a quarter of a pace at an input and for a whole one at an arc: then a late batch is not punished, and no burst
-    makes a batch much longer than it should be.
-    """
-
-    def __init__(self, pace_s: float, *, steady: bool) -> None:
-        self._pace_s = pace_s
-        self.steady = steady
-        self._window_s = pace_s * (1.0 if steady else 4.0)
-        self._burst_s = pace_s * (1.25 if steady else 2.0)
-        self._seen: deque[tuple[float, int]] = deque()
-        self._first_s: float | None = None
-        self._last_s: float | None = None
-        self._saved: float | None = None
-        self.rate = 0.0
-        """Tuples a second."""
-
-    def arrive(self, rows: int, now_s: float) -> float:
-        """Take in a batch; the seconds since the one before, within bounds."""
-        since = self._burst_s if self._last_s is None else now_s - self._last_s
-        self._first_s = now_s if self._first_s is None else self._first_s
-        self._last_s = now_s
-        elapsed = min(max(since, self._pace_s), self._burst_s)
-        if self.steady:
-            self.rate = rows / elapsed
-        else:
-            self._seen.append((now_s, rows))
-            self._forget(now_s)
-            known_s = max(now_s - self._first_s, self._pace_s)
-            self.rate = sum(count for _, count in self._seen) / min(self._window_s, known_s + self._pace_s)
-        return elapsed
-
-    def _forget(self, now_s: float) -> None:
-        while self._seen and self._seen[0][0] <= now_s - self._window_s:
-            self._seen.popleft()
-
-    def idle(self, now_s: float) -> None:
-        """Take in that nothing has come for a while."""
-        if self._last_s is not None and now_s - self._last_s > 3.0 * self._pace_s:
-            self.rate = 0.0
-            self._seen.clear()
-
-    def keep(self, rows: int, flow: float | None, elapsed: float, swing: float = 0.0) -> float:
-        """The share of a batch that may pass, at so many tuples a second; all of it without a limit.
-
-        ``swing`` lets a part more pass this time; the next batch makes up for it.
-        """
-        if flow is None:
-            self._saved = None
-            return 1.0
-        saved = min((self._saved or 0.0) + flow * elapsed, flow * self._burst_s)
-        keep = min(1.0, max(0.0, saved * (1.0 + swing)) / rows) if rows > 0 else 1.0
-        self._saved = saved - keep * rows
-        return keep
-
-
-def _ratio(operator: Operator) -> SelectivityEstimator:
-    """What an aggregate or a join gives comes in jerks, nothing for a while and then much: it takes long to know."""
-    if operator.kind in ("aggregate", "join"):
-        return SelectivityEstimator(operator.selectivity, weight=5_000.0, decay=0.98, surprise=math.inf)
-    return SelectivityEstimator(operator.selectivity)
-
-
 class Agent:
-    """Serves one node. Queries call it from their own threads, so whatever it does is done one at a time.
+    """Serves one node, whatever engine runs its queries.
 
-    - ``arriving`` when a batch is about to run: its gates' keeps.
-    - ``finished`` when it has run.
-    - ``measured`` when all is known of it: rows into and out of its operators, and the seconds they took.
-    - ``pump`` now and then: messages.
+    The engine calls ``decide_batch`` when a batch is about to run, ``end_batch`` when it has run, ``learn`` once its counts and
+    its time are known, and ``exchange_messages`` every now and then. Queries may call from threads of their own: the agent
+    handles one call at a time.
+
+    Parameters
+    ----------
+    network
+        The network, with declared costs and selectivities.
+    node
+        The node to serve.
+    manager
+        Decides what the node may let in.
+    mailbox
+        Carries the manager's messages; ``None`` if it has no peers.
+    pace_s
+        How often a query takes a micro-batch.
+    queries
+        The operators of each query of the node.
+    clock
+        Returns the time in seconds.
+
     """
 
     def __init__(
@@ -117,265 +63,197 @@ class Agent:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.network, self.node, self.manager, self.pace_s = network, node, manager, pace_s
-        self._mailbox, self._clock = mailbox, clock
+        self._capacity = network.nodes[node].capacity
+        self._clock = clock
         self._lock = threading.RLock()
-        operators = network.operators
-        self._models = {query: CostModel({name: operators[name].cost for name in names}) for query, names in queries.items()}
-        self._ratios = {name: _ratio(operators[name]) for names in queries.values() for name in names}
-        self._demands = {
-            entry: TokenBucket(pace_s, steady=entry.partition("->")[0] in network.inputs) for entry in entries_of(network, node)
+        self._statistics = NodeStatistics(network, queries)
+        self._times = BatchTimes(pace_s)
+        self._messages = MessageExchange(manager, NoMailbox() if mailbox is None else mailbox, pace_s, clock())
+        self._buckets = {
+            entry: TokenBucket(pace_s, is_steady=entry.partition("->")[0] in network.inputs)
+            for entry in entries_of(network, node)
         }
         self._loads = Coefficients(part_of(network, node)).load
-        self._cycles: dict[str, float] = {}
-        self._started: dict[str, float] = {}
-        self._turns: dict[str, int] = {}
-        self._lengths: dict[str, float] = {}
-        self._headroom = 1.0
-        self.guarded = False
-        """Whether the last batch was cut short by the guard."""
+        self._turns = {query: index for index, query in enumerate(queries)}
         self._limits = Limits()
-        self._said_s: dict[str, float] = {}
-        self._rested_s = clock()
-        self._began_s = clock()
-        self._heard: dict[str, float] = {}
-        self.wrong = 0
-        """Messages that made no sense."""
-        self.notes: list[str] = []
+        self._is_batch_cut = False
+        self._expired_s = clock()
 
-    # -- what it lets in -----------------------------------------------------------------------------------------------
+    # -- batches -------------------------------------------------------------------------------------------------------
 
-    def arriving(self, query: str, rows: Mapping[str, int], now_s: float | None = None) -> dict[str, float]:
-        """Return the keep of each gate, by name, for a batch that holds these rows at its entries."""
+    def decide_batch(self, query: str, rows: Mapping[str, int], now_s: float | None = None) -> dict[str, float]:
+        """Decide what a batch that is about to run may let in.
+
+        Parameters
+        ----------
+        query
+            The query that runs it.
+        rows
+            The rows that the batch holds, by entry.
+        now_s
+            The time; by default, the clock's.
+
+        Returns
+        -------
+        dict
+            The keep of each gate, by name. A gate that is missing keeps everything.
+
+        """
         now = self._clock() if now_s is None else now_s
         with self._lock:
-            self.pump(now)
-            if query in self._started:
-                cycle = now - self._started[query]
-                self._cycles[query] = 0.7 * self._cycles.get(query, cycle) + 0.3 * cycle
-            self._started[query] = now
-            swing = self._swing(query)
-            elapsed = {entry: self._demands[entry].arrive(count, now) for entry, count in rows.items()}
-            for entry, demand in self._demands.items():
-                if entry not in rows:
-                    demand.idle(now)
-            demand_rates = {entry: demand.rate for entry, demand in self._demands.items()}
-            self._limits = self.manager.decide(demand_rates)
-            keep = dict(self._limits.keep)
-            for entry, count in rows.items():
-                flow = self._limits.flows.get(entry)
-                allowed = self._demands[entry].keep(count, flow, elapsed[entry], swing if self._demands[entry].steady else 0.0)
-                keep[entry] = max(allowed, self._explored(entry, count)) * self._limits.keep.get(entry, 1.0)
-            if self.manager.guards:
-                self._guard(rows, keep)
-            measurements = self.measurements()
-            self._loads = Coefficients(part_of(with_measurements(self.network, {self.node: measurements}), self.node)).load
+            self.exchange_messages(now)
+            self._times.begin(query, now)
+            for entry, bucket in self._buckets.items():
+                if entry in rows:
+                    bucket.add_batch(rows[entry], now)
+                else:
+                    bucket.expire(now)
+            self._limits = self.manager.decide(self._rates())
+            keep = self._admit(query, rows)
+            if self.manager.is_guarded:
+                self._cut(rows, keep)
+            measurements = self.measurements
+            network = apply_measurements(self.network, {self.node: measurements})
+            self._loads = Coefficients(part_of(network, self.node)).load
             self.manager.learn(measurements)
-            self._speak(now)
+            self._messages.send(now)
             return keep
 
-    def _guard(self, rows: Mapping[str, int], keep: dict[str, float]) -> None:
-        """Whatever the plan: no batch may take much longer than a pace, or the delay would never come down again.
+    def _admit(self, query: str, rows: Mapping[str, int]) -> dict[str, float]:
+        """Spend the allowances of a batch's entries on it and return what each gate keeps."""
+        swing = self._next_swing(query)
+        keep = dict(self._limits.keep)
+        for entry, count in rows.items():
+            bucket = self._buckets[entry]
+            share = bucket.admit(count, self._limits.flows.get(entry), swing if bucket.is_steady else 0.0)
+            keep[entry] = max(share, self._explored_share(entry, count)) * self._limits.keep.get(entry, 1.0)
+        return keep
 
-        Its share of the node's time is its share of what wants in. That bounds what a restart finds waiting, too.
+    def _next_swing(self, query: str) -> float:
+        """Let every other batch be a little larger, one query while another's is not.
+
+        If every batch had the same size, the cost of a batch could not be told from the cost of its rows. An arc delivers batches
+        of all sizes anyway.
         """
-        work = sum(count * keep[entry] * self._loads.get(entry, 0.0) for entry, count in rows.items())
-        wanted = {entry: demand.rate * self._loads.get(entry, 0.0) for entry, demand in self._demands.items()}
-        total, own = sum(wanted.values()), sum(wanted[entry] for entry in rows)
-        if work <= 0.0 or total <= 0.0:
-            return
-        most = _LONGEST * self.pace_s * self.network.nodes[self.node].capacity * max(own / total, 1.0 / len(self._models) / 2.0)
-        self.guarded = work > most
-        if self.guarded:
-            for entry in rows:
-                keep[entry] *= most / work
-
-    def _adjust(self) -> None:
-        """The headroom of paper 002, from what is seen: batches that take too long mean that the node can do less."""
-        late = max(self._lengths.values()) / self.pace_s
-        if late > _LATE:
-            self._headroom = max(_LEAST_HEADROOM, self._headroom * (1.0 - _DOWN * min(1.0, late - _LATE)))
-        elif late < _TIMELY:
-            self._headroom = min(1.0, self._headroom + _UP)
-
-    def _swing(self, query: str) -> float:
-        """A little more every other time, which the next batch makes up for; queries against each other.
-
-        Where every batch has the same size, what a batch costs can't be told from what its rows cost. An arc brings batches of
-        all sizes anyway.
-        """
-        self._turns[query] = self._turns.get(query, list(self._models).index(query)) + 1
+        self._turns[query] += 1
         return _SWING if self._turns[query] % 2 else 0.0
 
-    def _explored(self, entry: str, rows: int) -> float:
-        """A share that is kept whatever the plan: what is never let in is never measured again, and may have become cheap."""
-        cost = self._loads.get(entry, 0.0)
-        if entry not in self._limits.flows or rows <= 0 or cost <= 0.0:
+    def _explored_share(self, entry: str, rows: int) -> float:
+        """Return the share to keep whatever the limit.
+
+        What is never let in is never measured, and may have become cheap.
+        """
+        cost_s = self._loads.get(entry, 0.0)
+        if entry not in self._limits.flows or rows <= 0 or cost_s <= 0.0:
             return 0.0
-        return min(1.0, _EXPLORE * self.pace_s * self.network.nodes[self.node].capacity / (cost * rows))
+        return min(1.0, _EXPLORATION * self.pace_s * self._capacity / (cost_s * rows))
 
-    def finished(self, query: str) -> None:
-        """Take in that the batch of a query has run."""
+    def _cut(self, rows: Mapping[str, int], keep: dict[str, float]) -> None:
+        """Cut a batch that would take much longer than a pace, whatever the limits, or the delay would never come down again.
+
+        A batch gets the share of the node's time that its entries have of the load that arrives. This also bounds the backlog
+        after a restart.
+        """
+        work_s = sum(count * keep[entry] * self._loads.get(entry, 0.0) for entry, count in rows.items())
+        loads = {entry: bucket.rate * self._loads.get(entry, 0.0) for entry, bucket in self._buckets.items()}
+        total = sum(loads.values())
+        if work_s <= 0.0 or total <= 0.0:
+            return
+        share = max(sum(loads[entry] for entry in rows) / total, 0.5 / len(self._turns))
+        longest_s = _LONGEST_BATCH_PACES * self.pace_s * self._capacity * share
+        self._is_batch_cut = work_s > longest_s
+        if self._is_batch_cut:
+            for entry in rows:
+                keep[entry] *= longest_s / work_s
+
+    def end_batch(self, query: str) -> None:
+        """Note that the batch of a query has run."""
         with self._lock:
-            length = self._clock() - self._started[query]
-            self._lengths[query] = 0.7 * self._lengths.get(query, length) + 0.3 * length
-            self._adjust()
+            self._times.end(query, self._clock())
 
-    # -- what it measures ----------------------------------------------------------------------------------------------
+    # -- measurements --------------------------------------------------------------------------------------------------
 
-    def measured(self, query: str, into: Mapping[str, int], out: Mapping[str, int], busy_s: float | None) -> None:
-        """Take in one batch."""
+    def learn(self, query: str, rows_in: Mapping[str, int], rows_out: Mapping[str, int], busy_s: float | None) -> None:
+        """Learn from a batch that has run.
+
+        Parameters
+        ----------
+        query
+            The query that ran it.
+        rows_in, rows_out
+            Rows that went into and came out of each operator.
+        busy_s
+            Seconds of CPU that all of its operators took together, or ``None`` if that is not known.
+
+        """
         with self._lock:
-            if busy_s is not None:
-                self._models[query].update(into, busy_s)
-            for name, rows in into.items():
-                operator = self.network.operators[name]
-                if operator.windows is None:
-                    self._ratios[name].update(rows, out[name])
-                else:  # of all pairs: a tuple meets the window of the other side, here taken as the mean of both
-                    self._ratios[name].update(rows * sum(operator.windows) / 2.0, out[name])
+            self._statistics.learn(query, rows_in, rows_out, busy_s)
 
+    @property
     def measurements(self) -> Measurements:
-        """What is known of the node now."""
-        node = self.network.nodes[self.node]
-        overhead = sum(
-            model.overhead_s.value / max(self.pace_s, self._cycles.get(query, self.pace_s))
-            for query, model in self._models.items()
-        )
-        operators = {}
-        for model in self._models.values():
-            for name in model.operators:
-                cost, ratio = model.cost(name), self._ratios[name].estimate
-                operators[name] = OperatorMeasurements(cost.value, cost.error, ratio.value, ratio.error)
-        capacity = max(_LEAST_CAPACITY * node.capacity, self._headroom * node.capacity - overhead)
-        rates = {entry: demand.rate for entry, demand in self._demands.items()}
-        return Measurements(self.node, capacity, operators, rates)
+        """What the node knows of itself now: the capacity left for operators, their costs and selectivities, the rates."""
+        with self._lock:
+            overhead = sum(overhead_s / self._times.cycle_s(query) for query, overhead_s in self._statistics.overheads_s.items())
+            capacity = max(_LEAST_CAPACITY * self._capacity, self._times.headroom * self._capacity - overhead)
+            return Measurements(self.node, capacity, self._statistics.estimate_operators(), self._rates())
 
-    # -- what it says --------------------------------------------------------------------------------------------------
+    def _rates(self) -> dict[str, float]:
+        """Return the rows per second that arrive at each entry."""
+        return {entry: bucket.rate for entry, bucket in self._buckets.items()}
 
-    def pump(self, now_s: float | None = None) -> None:
-        """Take in what has come and say what there is to say."""
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def exchange_messages(self, now_s: float | None = None) -> None:
+        """Receive what has arrived and send what there is to send."""
         now = self._clock() if now_s is None else now_s
         with self._lock:
-            self._rest(now)
-            if self._mailbox is None:
-                return
-            for message in self._received():
-                self._heard[message.sender] = now
-                try:
-                    self.manager.hear(message)
-                except PenstockError as error:
-                    self.wrong += 1
-                    self._note(f"from {message.sender}: {error}")
-            self._speak(now)
+            self._expire_rates(now)
+            self._messages.receive(now)
+            self._messages.send(now)
 
-    def _received(self) -> list[Message]:
-        try:
-            return self._mailbox.receive() if self._mailbox is not None else []
-        except (OSError, PenstockError) as error:  # a full disk passes; the messages are still there
-            self._note(f"messages could not be read: {error}")
-            return []
-
-    def _rest(self, now: float) -> None:
-        """A query without rows runs no batch, so that its input has gone quiet shows only here."""
-        if now - self._rested_s < self.pace_s:
+    def _expire_rates(self, now_s: float) -> None:
+        """Notice an input that has gone quiet: its query runs no batch, so nothing else would."""
+        if now_s - self._expired_s < self.pace_s:
             return
-        self._rested_s = now
-        before = [demand.rate for demand in self._demands.values()]
-        for demand in self._demands.values():
-            demand.idle(now)
-        if [demand.rate for demand in self._demands.values()] != before:
-            measurements = self.measurements()
-            self.manager.decide(measurements.rates)  # for what it tells others: there is no batch to decide on
-            self.manager.learn(measurements)
+        self._expired_s = now_s
+        before = self._rates()
+        for bucket in self._buckets.values():
+            bucket.expire(now_s)
+        if self._rates() != before:
+            self.manager.learn(self.measurements)
 
-    def _speak(self, now: float) -> None:
-        if self._mailbox is None:
-            return
-        try:
-            said = self.manager.say()
-            said += [(peer, "alive", {}) for peer in self.manager.peers if now - self._said_s.get(peer, now) > _ALIVE_S]
-            for to, kind, body in said:
-                if not self._mailbox.send(to, kind, body):
-                    self.manager.unheard(to, kind)
-                self._said_s[to] = now
-            for peer in self.manager.peers:
-                self._said_s.setdefault(peer, now)
-        except OSError as error:
-            self._note(f"a message could not be sent: {error.strerror}")
-
-    def _note(self, message: str) -> None:
-        if message not in self.notes:
-            self.notes = [*self.notes, message][-20:]
-
-    def silent(self, now_s: float) -> dict[str, float]:
-        """Peers that have not been heard of for long, with the seconds since."""
-        since = {peer: now_s - self._heard.get(peer, self._began_s) for peer in self.manager.peers}
-        return {peer: seconds for peer, seconds in since.items() if seconds > max(_SILENT_PACES * self.pace_s, 3.0 * _ALIVE_S)}
-
-    # -- what it shows and keeps ---------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """Return what a person may want to see, as plain JSON values."""
+        """Return what a person may want to know, as plain JSON values."""
         with self._lock:
             now = self._clock()
-            measurements = self.measurements()
+            measurements = self.measurements
+            operators = self.network.operators
             return {
                 "node": self.node,
                 "manager": {"name": self.manager.name, **self.manager.status()},
-                "why": self._limits.why,
+                "reason": self._limits.reason,
                 "limits": dict(self._limits.flows),
                 "measurements": measurements.to_body(),
-                "declared": {
-                    name: [self.network.operators[name].cost, self.network.operators[name].selectivity]
-                    for name in measurements.operators
-                },
-                "groups": {query: self._group(query) for query in self._models},
-                "cycles_s": dict(self._cycles),
-                "headroom": self._headroom,
-                "guarded": self.guarded,
-                "silent_s": self.silent(now),
-                "ignored": dict(self._mailbox.ignored) if self._mailbox is not None else {},
-                "wrong": self.wrong,
-                "notes": list(self.notes),
+                "declared": {name: [operators[name].cost, operators[name].selectivity] for name in measurements.operators},
+                "queries": self._statistics.describe_queries(),
+                "cycles_s": dict(self._times.cycles_s),
+                "headroom": self._times.headroom,
+                "is_batch_cut": self._is_batch_cut,
+                "silent_s": self._messages.silent_peers(now),
+                "ignored": dict(self._messages.ignored),
+                "rejected": self._messages.rejected,
+                "notes": list(self._messages.notes),
                 "at_s": now,
             }
 
-    def _group(self, query: str) -> dict[str, Any]:
-        """The operators of a query as one: seconds for each tuple that enters its first, with the overhead of a batch."""
-        model = self._models[query]
-        cost = model.group({name: self._share(name) for name in model.operators})
-        return {
-            "operators": list(model.operators),
-            "cost": cost.value,
-            "cost_error": cost.error,
-            "overhead_s": model.overhead_s.value,
-            "overhead_error": model.overhead_s.error,
-            "batches": model.batches,
-        }
-
-    def _share(self, name: str) -> float:
-        """Tuples that reach an operator for one that comes into its query, with nothing dropped."""
-        share = 1.0
-        operator = self.network.operators[name]
-        while len(operator.sources) == 1 and operator.sources[0] in self._ratios and operator.sources[0] != name:
-            operator = self.network.operators[operator.sources[0]]
-            share *= self._ratios[operator.name].estimate.value
-        return share
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return what was learnt as plain JSON values."""
+    def snapshot(self, query: str | None = None) -> dict[str, Any]:
+        """Return what was learnt, from one query or from all, as plain JSON values."""
         with self._lock:
-            return {
-                "models": {query: model.snapshot() for query, model in self._models.items()},
-                "ratios": {name: ratio.snapshot() for name, ratio in self._ratios.items()},
-            }
+            return self._statistics.snapshot(query)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up what was learnt before a restart."""
+        """Continue with what was learnt before a restart."""
         with self._lock:
-            for query, values in state.get("models", {}).items():
-                if query in self._models:
-                    self._models[query].restore(values)
-            for name, values in state.get("ratios", {}).items():
-                if name in self._ratios:
-                    self._ratios[name].restore(values)
+            self._statistics.restore(state)

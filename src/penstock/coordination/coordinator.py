@@ -1,4 +1,4 @@
-"""The coordinator: all four phases of paper 000, section 4, for planners that see the whole network."""
+"""The coordinator: plans for the whole network and tells the nodes which plan is in force."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from penstock.coordination.mailbox import Mailbox, Message
-from penstock.coordination.measurements import Measurements, arc_flows, entries_of, unbounded, with_measurements
+from penstock.coordination.measurements import (
+    Measurements,
+    apply_measurements,
+    compute_flows,
+    entries_of,
+    remove_rate_bounds,
+)
 from penstock.errors import PenstockError
+from penstock.filesystem import write_atomically
 from penstock.network.model import Network, arc_name
 from penstock.planning import PLANNERS, Plan, Planner, planner_named
 
@@ -22,21 +29,48 @@ log = logging.getLogger("penstock")
 
 _BOUNDED = ("solver", "solver-w", "fit", "early-fit")
 _TOLERANCE = {"exact": 0.02, "greedy": 0.02}
-_SAY_AGAIN_S = 1.0
+_REPEAT_S = 1.0
 _DIGITS = 3
-_BOOK = 256
+_MOST_PLANS = 256
 
 
 class Coordinator:
     """Collects what the nodes measure, plans, uploads numbered plans and announces which one is in force.
 
-    1. *Advance planning*: a planner for the network as measured; made anew when a cost, a selectivity or a capacity has changed
-       by more than the planner cares (2% for ``exact``, which plans at the moment; 5% for those that plan in advance).
-    2. *Load monitoring*: rates at the inputs, as the nodes report them.
-    3. *Plan selection*: ``plan(rates)``.
-    4. *Plan implementation*: a plan is uploaded to each node the first time it is chosen; then its number is enough.
+    It runs the four phases of Staying FIT:
 
-    ``step`` does what there is to do and returns at once. With ``state`` a restarted coordinator takes up where it was.
+    1. *Advance planning*: a planner for the network as measured. It is built again when a cost, a selectivity or a capacity has
+       changed by more than 2% (``exact`` and ``greedy``, which plan at the moment) or 5% (those that plan in advance).
+    2. *Load monitoring*: the nodes report the rates at their inputs.
+    3. *Plan selection*: ``plan(rates)``.
+    4. *Plan implementation*: each node gets a plan the first time it is chosen, and from then on its number.
+
+    ``step`` does what there is to do and returns at once.
+
+    Parameters
+    ----------
+    network
+        The network, with declared costs and selectivities.
+    mailbox
+        Carries messages to and from the nodes.
+    method
+        The name of a planner.
+    state
+        A file from which a restarted coordinator continues.
+    clock
+        Returns the time in seconds.
+    options
+        Options of the planner, such as ``epsilon``.
+
+    Raises
+    ------
+    PenstockError
+        If there is no planner of that name, or it refuses the network or its options.
+
+    References
+    ----------
+    N. Tatbul, U. Cetintemel, S. Zdonik, "Staying FIT", VLDB 2007, sections 4 and 7.
+
     """
 
     def __init__(
@@ -59,148 +93,156 @@ class Coordinator:
         self._entries = {node: entries_of(network, node) for node in self._nodes}
         self.measurements: dict[str, Measurements] = {}
         self._planned_with: dict[str, Measurements] = {}
-        self._planner: Planner = self._made({})
-        self._numbers: dict[str, int] = {}
+        self._planner = self._make_planner()
+        self._numbers: dict[str, int] = {}  # by the plan's limits; the least recently used first
         self._last_number = 0
         self._plans: dict[int, Plan] = {}
-        self._bodies: dict[int, dict[str, Any]] = {}
+        self._limits: dict[int, dict[str, Any]] = {}
         self._uploaded: dict[str, set[int]] = {node: set() for node in self._nodes}
         self.number: int | None = None
-        """The plan in force; 0 for none, because nothing is overloaded."""
-        self.plans_made = 0
-        self._said_s = 0.0
-        self.wrong: Counter[str] = Counter()
+        """The number of the plan in force; 0 if nothing is overloaded, ``None`` before the first decision."""
+        self.plans_computed = 0
+        self._announced_s = 0.0
+        self.rejected: Counter[str] = Counter()
         """Messages that made no sense, by sender."""
-        self._take_up()
+        self._restore()
 
-    def _made(self, measurements: Mapping[str, Measurements]) -> Planner:
-        """A planner for the network as measured."""
-        network = with_measurements(self.network, measurements)
-        return planner_named(self.method, network if self.method in _BOUNDED else unbounded(network), **self._options)
+    def _make_planner(self) -> Planner:
+        """Return a planner for the network as measured."""
+        network = apply_measurements(self.network, self.measurements)
+        return planner_named(self.method, network if self.method in _BOUNDED else remove_rate_bounds(network), **self._options)
 
     def step(self) -> bool:
-        """Take in what has come and act on it; whether something was announced."""
-        fresh = False
+        """Act on the messages that have arrived.
+
+        Returns
+        -------
+        bool
+            Whether another plan was announced.
+
+        """
+        has_measurements = False
         try:
             for message in self._mailbox.receive():
                 try:
-                    fresh = self._hear(message) or fresh
+                    self._receive(message)
+                    has_measurements |= message.kind == "measurements"
                 except (PenstockError, KeyError, TypeError, ValueError) as error:
-                    self.wrong[message.sender] += 1
+                    self.rejected[message.sender] += 1
                     log.warning("from %s: %s", message.sender, error)
-            announced = self._plan() if fresh else False
-            if not announced and self._clock() - self._said_s > _SAY_AGAIN_S and self.number is not None:
-                self._announce(self._nodes, {})
+            if has_measurements and self._choose_plan():
+                return True
+            if self.number is not None and self._clock() - self._announced_s > _REPEAT_S:
+                self._announce(self._nodes)
         except OSError as error:  # a full disk passes
             log.warning("messages could not be exchanged: %s", error.strerror)
-            return False
-        return announced
+        return False
 
-    def _hear(self, message: Message) -> bool:
+    def _receive(self, message: Message) -> None:
         if message.kind == "measurements":
             measurements = Measurements.from_body(message.body)
             if measurements.node != message.sender:
-                raise PenstockError(f"measurements of node {measurements.node!r}, which is another")
+                raise PenstockError(f"these are the measurements of another node, {measurements.node!r}")
             self.measurements[measurements.node] = measurements
-            return True
-        if message.kind == "hello":  # a node that has just started knows no plan
+        elif message.kind == "hello":  # the node has just started and has no plan
             self._uploaded[message.sender].clear()
             if self.number is not None:
-                self._announce((message.sender,), {})
-            return False
-        if message.kind == "want":
+                self._announce((message.sender,))
+        elif message.kind == "request":
             self._uploaded[message.sender].discard(int(message.body.get("number", 0)))
-            self._announce((message.sender,), {})
-            return False
-        if message.kind != "alive":
-            raise PenstockError(f"a message of kind {message.kind!r}, which a coordinator doesn't know")
-        return False
+            self._announce((message.sender,))
+        elif message.kind != "alive":
+            raise PenstockError(f"a coordinator does not know messages of kind {message.kind!r}")
 
-    def _plan(self) -> bool:
+    # -- planning ------------------------------------------------------------------------------------------------------
+
+    def _choose_plan(self) -> bool:
+        """Plan for the rates of the moment and announce the plan if it is another one than before."""
         rates = self._rates()
         if rates is None:
             return False
-        if self._outdated():
+        if self._is_outdated():
             self._planned_with = dict(self.measurements)
-            self._planner = self._made(self.measurements)
+            self._planner = self._make_planner()
         plan = self._planner.plan(rates)
-        self.plans_made += 1
-        number = self._number(plan)
+        self.plans_computed += 1
+        number = self._register(plan) if plan.overloaded else 0
         if number == self.number:
             return False
         self.number = number
-        self._announce(self._nodes, {name: plan.keep[name] for name in self.network.inputs})
+        self._announce(self._nodes)
         self._save()
         return True
 
     def _rates(self) -> dict[str, float] | None:
-        """What comes in at each input; ``None`` before every node behind an input has spoken. Of several copies, the greatest."""
-        found: dict[str, float] = {}
+        """Return the rate of each input, or ``None`` until one of the nodes that read it has reported.
+
+        Several nodes may read copies of an input: the greatest rate counts.
+        """
+        rates: dict[str, float] = {}
         for name in self.network.inputs:
-            seen = [
-                measurements.rates[entry]
-                for measurements in self.measurements.values()
-                for entry in (name, *self._copies(name))
-                if entry in measurements.rates
-            ]
-            if not seen:
+            copies = (name, *(arc_name(name, consumer) for consumer in self.network.consumers[name]))
+            reported = [node.rates[entry] for node in self.measurements.values() for entry in copies if entry in node.rates]
+            if not reported:
                 return None
-            found[name] = max(seen)
-        return found
+            rates[name] = max(reported)
+        return rates
 
-    def _copies(self, name: str) -> list[str]:
-        return [arc_name(name, consumer) for consumer in self.network.consumers[name]]
-
-    def _outdated(self) -> bool:
+    def _is_outdated(self) -> bool:
+        """Return whether a node has measured something that the planner does not know."""
         for node, measurements in self.measurements.items():
             before = self._planned_with.get(node)
             if before is None or _differ(before.capacity, measurements.capacity, self._tolerance):
                 return True
-            for name, now in measurements.operators.items():
-                then = before.operators.get(name)
-                if then is None or _differ(then.cost, now.cost, self._tolerance):
+            for name, operator in measurements.operators.items():
+                old = before.operators.get(name)
+                if old is None or _differ(old.cost, operator.cost, self._tolerance):
                     return True
-                if _differ(then.selectivity, now.selectivity, self._tolerance):
+                if _differ(old.selectivity, operator.selectivity, self._tolerance):
                     return True
         return False
 
-    def _number(self, plan: Plan) -> int:
-        """The number of a plan: that of an earlier one that lets the same flow, to a few digits."""
-        if not plan.overloaded:
-            return 0
-        flows = arc_flows(self._planner.network, plan.rates, plan.keep)
-        body = {
+    def _register(self, plan: Plan) -> int:
+        """Return the number of a plan: that of an earlier one if both let the same flow in, to a few digits."""
+        flows = compute_flows(self._planner.network, plan.rates, plan.keep)
+        limits = {
             node: {
-                "flows": {entry: _rounded(flows[entry]) for entry in entries},
+                "flows": {entry: _round(flows[entry]) for entry in entries},
                 "keep": {
-                    location.name: _rounded(plan.keep[location.name])
+                    location.name: _round(plan.keep[location.name])
                     for location in self._planner.flows.locations
                     if location.node == node and location.name not in entries and location.target is not None
                 },
             }
             for node, entries in self._entries.items()
         }
-        key = json.dumps(body, sort_keys=True)
+        key = json.dumps(limits, sort_keys=True)
         if key not in self._numbers:
             self._last_number += 1
-            self._numbers[key] = self._last_number
-        number = self._numbers.pop(key)
-        self._numbers[key] = number  # the last used come last
-        self._plans[number], self._bodies[number] = plan, body
-        for old in list(self._numbers)[:-_BOOK]:
-            gone = self._numbers.pop(old)
-            self._plans.pop(gone, None)
-            self._bodies.pop(gone, None)
+        number = self._numbers.pop(key, self._last_number)
+        self._numbers[key] = number
+        self._plans[number], self._limits[number] = plan, limits
+        for old in list(self._numbers)[:-_MOST_PLANS]:
+            forgotten = self._numbers.pop(old)
+            self._plans.pop(forgotten, None)
+            self._limits.pop(forgotten, None)
         return number
 
-    def _announce(self, nodes: tuple[str, ...], scaling: Mapping[str, float]) -> None:
+    def _announce(self, nodes: tuple[str, ...]) -> None:
+        """Send the number of the plan in force, after the plan itself to a node that lacks it.
+
+        The paper also sends the scaling from the rates of the moment to those of the plan. Our plans name flows, so each node
+        finds the scaling by itself, for the rows that it really has.
+        """
         number = self.number or 0
         for node in nodes:
-            if number and number not in self._uploaded[node] and number in self._bodies:
-                self._mailbox.send(node, "plan", {"number": number, **self._bodies[number][node]})
+            if number and number not in self._uploaded[node] and number in self._limits:
+                self._mailbox.send(node, "plan", {"number": number, **self._limits[number][node]})
                 self._uploaded[node].add(number)
-            self._mailbox.send(node, "announce", {"number": number, "scaling": dict(scaling)})
-        self._said_s = self._clock()
+            self._mailbox.send(node, "announce", {"number": number})
+        self._announced_s = self._clock()
+
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
         if self._state is None:
@@ -208,46 +250,45 @@ class Coordinator:
         content = {
             "number": self.number,
             "next": self._last_number,
-            "body": self._bodies.get(self.number or 0),
+            "body": self._limits.get(self.number or 0),
             "measurements": [measurements.to_body() for measurements in self.measurements.values()],
         }
-        temporary = self._state.with_suffix(".tmp")
         try:
-            temporary.write_text(json.dumps(content))
-            temporary.replace(self._state)
+            write_atomically(self._state, json.dumps(content).encode())
         except OSError as error:
             log.warning("the coordinator's state could not be written to %s: %s", self._state, error.strerror)
 
-    def _take_up(self) -> None:
-        """Go on with the numbers and the plan of before; a state that can't be read is as none."""
+    def _restore(self) -> None:
+        """Continue with the saved plan and its number; a state that cannot be read is ignored."""
         if self._state is None or not self._state.exists():
             return
         try:
             content = json.loads(self._state.read_text())
             measurements = [Measurements.from_body(body) for body in content["measurements"]]
-            number, body, last = content["number"], content["body"], int(content["next"])
+            number, limits, last_number = content["number"], content["body"], int(content["next"])
         except (OSError, ValueError, KeyError, TypeError, PenstockError) as error:
-            log.warning("the coordinator's state in %s is of no use and is ignored: %s", self._state, error)
+            log.warning("the coordinator's state in %s cannot be used and is ignored: %s", self._state, error)
             return
-        self.measurements = {own.node: own for own in measurements if own.node in self._nodes}
+        self.measurements = {reported.node: reported for reported in measurements if reported.node in self._nodes}
         self.number = number
-        if body is not None:
-            self._bodies[number] = body
-            self._numbers[json.dumps(body, sort_keys=True)] = number
-        self._last_number = last
+        if limits is not None:
+            self._limits[number] = limits
+            self._numbers[json.dumps(limits, sort_keys=True)] = number
+        self._last_number = last_number
 
     def status(self) -> dict[str, Any]:
-        """Return what a person may want to see, as plain JSON values."""
+        """Return what a person may want to know, as plain JSON values."""
         plan = self._plans.get(self.number or 0)
+        keep: Mapping[str, float] = plan.keep if plan is not None else {}
         return {
             "method": self.method,
             "plan": self.number,
-            "plans_made": self.plans_made,
-            "heard": sorted(self.measurements),
+            "plans_computed": self.plans_computed,
+            "reporting": sorted(self.measurements),
             "ignored": dict(self._mailbox.ignored),
-            "wrong": sum(self.wrong.values()),
+            "rejected": sum(self.rejected.values()),
             "score": plan.score if plan is not None else None,
-            "keep": dict(plan.keep) if plan is not None else {},
+            "keep": dict(keep),
         }
 
 
@@ -255,6 +296,6 @@ def _differ(before: float, now: float, tolerance: float) -> bool:
     return abs(before - now) > tolerance * max(abs(before), abs(now))
 
 
-def _rounded(value: float) -> float:
-    """To a few digits: plans that differ by less are the same plan."""
+def _round(value: float) -> float:
+    """Round to a few digits: plans that differ by less are the same plan."""
     return float(f"{value:.{_DIGITS}g}")

@@ -1,9 +1,13 @@
-"""How nodes and coordinator talk: numbered messages through a small interface, and a directory that carries them.
+"""How nodes and the coordinator talk: numbered messages behind a small interface, and a directory that carries them.
 
-A directory on a filesystem that all of them see is enough: ``DIR/<to>/<from>/<epoch>-<number>.json``. A message is written
-under a temporary name and renamed, has a checksum, and says who sent it, to whom, about which network, and in which order.
-Whatever does not fit is ignored and counted, by reason: *torn* (not whole), *stale* (older than one that was taken already),
-*duplicated* (taken already) or *foreign* (not from a peer, not for this receiver, another network, another schema).
+A directory on a filesystem that all of them can reach is enough: ``DIR/<to>/<from>/<epoch>-<number>.json``. A message is written
+under a temporary name and renamed. It carries a checksum, its sender, its receiver, its network and its number. The receiver
+ignores and counts, by reason, what does not fit:
+
+- *torn*: not whole,
+- *stale*: older than a message that was already read,
+- *duplicated*: already read,
+- *foreign*: not from a peer, not for this receiver, of another network or another schema.
 """
 
 from __future__ import annotations
@@ -20,17 +24,21 @@ from typing import Any, Protocol
 import xxhash
 
 from penstock.errors import PenstockError
+from penstock.filesystem import write_atomically
 
-__all__ = ["DirectoryMailbox", "Mailbox", "Message"]
+__all__ = ["DirectoryMailbox", "Mailbox", "Message", "NoMailbox"]
 
 _FORMAT = "penstock-message-1"
 _NAME = re.compile(r"(\d{9})-(\d{12})\.json")
-_SEEN = ".seen.json"
+_STATE = ".seen.json"
+
+Position = tuple[int, int]
+"""Epoch and number of a message: later messages of a sender have a greater one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one party says to another. ``epoch`` counts the starts of the sender, ``number`` its messages since."""
+    """A message from one party to another. ``epoch`` counts the starts of the sender, ``number`` its messages since then."""
 
     sender: str
     to: str
@@ -42,20 +50,71 @@ class Message:
 
 
 class Mailbox(Protocol):
-    """What carries messages. Kafka, or whatever comes later, needs these two."""
+    """Carries messages. Another transport, such as Kafka, implements these two methods."""
 
     ignored: Counter[str]
     """How many messages were ignored, by reason."""
 
     def send(self, to: str, kind: str, body: Mapping[str, Any], *, replaces: bool = True) -> bool:
-        """Send a message, in place of earlier ones of its kind that were not taken if it ``replaces``; false if there were."""
+        """Send a message.
+
+        Parameters
+        ----------
+        to
+            The receiver.
+        kind
+            What the message is about.
+        body
+            Plain JSON values.
+        replaces
+            Whether the message replaces earlier ones of its kind that the receiver has not read.
+
+        Returns
+        -------
+        bool
+            Whether the receiver had read all earlier messages of this kind.
+
+        """
 
     def receive(self) -> list[Message]:
-        """Return the messages that have come, each sender's in order."""
+        """Return the messages that have arrived, in each sender's order, and remove them."""
+
+
+class NoMailbox:
+    """The mailbox of a party without peers: nothing arrives, and nothing is sent."""
+
+    def __init__(self) -> None:
+        self.ignored: Counter[str] = Counter()
+
+    def send(self, to: str, kind: str, body: Mapping[str, Any], *, replaces: bool = True) -> bool:  # noqa: ARG002 - dropped
+        """Drop the message."""
+        return True
+
+    def receive(self) -> list[Message]:
+        """Return no messages."""
+        return []
 
 
 class DirectoryMailbox:
-    """Messages as files of a directory that all parties see."""
+    """Carries messages as files of a directory that all parties can reach.
+
+    Parameters
+    ----------
+    root
+        The directory.
+    me
+        The name of this party.
+    peers
+        The names of those with whom it exchanges messages.
+    network
+        The fingerprint of the network: messages about another one are ignored.
+
+    Raises
+    ------
+    PenstockError
+        If the directory cannot be written.
+
+    """
 
     def __init__(self, root: str | Path, me: str, peers: Collection[str], network: str) -> None:
         self.me = me
@@ -69,35 +128,46 @@ class DirectoryMailbox:
                 (self._inbox / peer).mkdir(parents=True, exist_ok=True)
                 (self._root / peer / me).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise PenstockError(f"messages can't be exchanged in {self._root}: {error.strerror}") from error
-        self._seen, self._epoch = self._take_up()
+            raise PenstockError(f"cannot exchange messages in {self._root}: {error.strerror}") from error
+        self._positions, last_epoch = self._restore()
+        self._epoch = last_epoch + 1  # so that no number is used twice
+        self._save(self._positions)
         self._number = 0
         self._counted: set[str] = set()
         self._unread: dict[tuple[str, str], list[Path]] = {}
 
-    def _take_up(self) -> tuple[dict[str, tuple[int, int]], int]:
-        """What was taken before the last stop, and a new epoch: numbers never come twice."""
-        seen, epoch = _state(self._inbox / _SEEN)
-        if not epoch:  # new, or it has lost its memory: go on after whatever of ours lies about or was taken
-            ours = (_NAME.fullmatch(path.name) for peer in self.peers for path in (self._root / peer / self.me).glob("*.json"))
-            taken = (_state(self._root / peer / _SEEN)[0].get(self.me, (0, 0))[0] for peer in self.peers)
-            epoch = max([0, *(int(match[1]) for match in ours if match), *taken])
-        self._save(seen, epoch + 1)
-        return seen, epoch + 1
+    def _restore(self) -> tuple[dict[str, Position], int]:
+        """Return the last message read from each peer before the last stop, and the last epoch of this party."""
+        positions, epoch = _read_state(self._inbox / _STATE)
+        if not epoch:  # a first start, or the state is lost: continue after the latest message of ours that anyone has
+            files = (path for peer in self.peers for path in (self._root / peer / self.me).glob("*.json"))
+            unread = [int(match[1]) for match in (_NAME.fullmatch(path.name) for path in files) if match]
+            read = [_read_state(self._root / peer / _STATE)[0].get(self.me, (0, 0))[0] for peer in self.peers]
+            epoch = max([0, *unread, *read])
+        return positions, epoch
 
-    def _save(self, seen: Mapping[str, tuple[int, int]], epoch: int) -> None:
+    def _save(self, positions: Mapping[str, Position]) -> None:
         try:
-            _write(self._inbox / _SEEN, json.dumps({"seen": seen, "epoch": epoch}).encode())
+            write_atomically(self._inbox / _STATE, json.dumps({"seen": positions, "epoch": self._epoch}).encode())
         except OSError as error:
-            raise PenstockError(f"messages can't be exchanged in {self._root}: {error.strerror}") from error
+            raise PenstockError(f"cannot exchange messages in {self._root}: {error.strerror}") from error
 
     def send(self, to: str, kind: str, body: Mapping[str, Any], *, replaces: bool = True) -> bool:
-        """Send a message, in place of earlier ones of its kind that were not taken if it ``replaces``; false if there were."""
+        """Write a message, as ``Mailbox.send`` says.
+
+        Raises
+        ------
+        PenstockError
+            If the receiver is no peer.
+        OSError
+            If the file cannot be written.
+
+        """
         if to not in self.peers:
-            raise PenstockError(f"{self.me!r} has no peer {to!r}; there are {', '.join(self.peers)}")
-        waiting = [path for path in self._unread.get((to, kind), []) if path.exists()]
+            raise PenstockError(f"{self.me!r} has no peer {to!r}; its peers are {', '.join(self.peers)}")
+        unread = [path for path in self._unread.get((to, kind), []) if path.exists()]
         if replaces:
-            for path in waiting:
+            for path in unread:
                 path.unlink(missing_ok=True)
         self._number += 1
         content = {
@@ -110,87 +180,89 @@ class DirectoryMailbox:
             "sent_s": time.time(),
             "body": dict(body),
         }
-        path = self._root / to / self.me / f"{self._epoch:09d}-{self._number:012d}.json"
+        path = self._root / to / self.me / _file_name(self._epoch, self._number)
         encoded = json.dumps(content, separators=(",", ":")).encode()
-        _write(path, f"{_FORMAT} {xxhash.xxh64_hexdigest(encoded)}\n".encode() + encoded)
-        self._unread[to, kind] = [path] if replaces else [*waiting, path]
-        return not waiting
+        write_atomically(path, f"{_FORMAT} {xxhash.xxh64_hexdigest(encoded)}\n".encode() + encoded)
+        self._unread[to, kind] = [path] if replaces else [*unread, path]
+        return not unread
 
     def receive(self) -> list[Message]:
-        """Return the messages that have come, each sender's in order; they are then gone from the directory."""
-        found: list[Message] = []
-        taken: list[Path] = []
-        seen = dict(self._seen)
-        for path in self._arrived():
-            message = self._opened(path)
+        """Return the messages that have arrived, in each sender's order, and delete their files."""
+        messages: list[Message] = []
+        read: list[Path] = []
+        positions = dict(self._positions)
+        for path in self._message_files():
+            message = self._open(path)
             if message is None:
                 continue
-            last = seen.get(message.sender, (-1, -1))
-            place = (message.epoch, message.number)
-            taken.append(path)
-            if place <= last:
-                self.ignored["duplicated" if place == last else "stale"] += 1
+            read.append(path)
+            last = positions.get(message.sender, (-1, -1))
+            position = (message.epoch, message.number)
+            if position <= last:
+                self.ignored["duplicated" if position == last else "stale"] += 1
                 continue
-            seen[message.sender] = place
-            found.append(message)
-        if found:
-            self._save(seen, self._epoch)  # if this fails they are still there
-            self._seen = seen
-        for path in taken:
+            positions[message.sender] = position
+            messages.append(message)
+        if messages:
+            self._save(positions)  # if this fails the files are still there
+            self._positions = positions
+        for path in read:
             path.unlink(missing_ok=True)
-        return found
+        return messages
 
-    def _arrived(self) -> Iterator[Path]:
-        for place in sorted(_entries(self._inbox)):
-            if place.name.startswith("."):
+    def _message_files(self) -> Iterator[Path]:
+        """Yield the files of the inbox that are named like messages; count the others."""
+        for folder in _list_visible(self._inbox):
+            if folder.name not in self.peers:
+                self._count_once(folder, "foreign")
                 continue
-            if place.name not in self.peers:
-                self._count_once(place, "foreign")
-                continue
-            for path in sorted(_entries(place)):
-                if path.name.startswith("."):
-                    continue
+            for path in _list_visible(folder):
                 if _NAME.fullmatch(path.name):
                     yield path
                 else:
                     self._count_once(path, "foreign")
 
-    def _opened(self, path: Path) -> Message | None:
-        """The message in a file, or ``None`` with the reason counted."""
+    def _open(self, path: Path) -> Message | None:
+        """Return the message in a file, or ``None`` with the reason counted."""
         try:
             content = path.read_bytes()
         except FileNotFoundError:
-            return None  # its sender has replaced it
+            return None  # the sender has replaced it
         except OSError:
             content = b""
-        body, reason = _unsealed(content)
+        body, reason = _verify_checksum(content)
         if body is not None:
-            message, reason = self._checked(body, path)
+            message, reason = self._check(body, path)
             if message is not None:
                 return message
         self._count_once(path, reason)
         return None
 
-    def _checked(self, body: bytes, path: Path) -> tuple[Message | None, str]:
-        parsed = _parsed(body)
+    def _check(self, body: bytes, path: Path) -> tuple[Message | None, str]:
+        """Return the message if it is for this receiver, or why not."""
+        parsed = _parse(body)
         if parsed is None:
             return None, "foreign"
         message, network = parsed
         if message.sender != path.parent.name or message.to != self.me or network != self._network:
             return None, "foreign"
-        if path.name != f"{message.epoch:09d}-{message.number:012d}.json":
+        if path.name != _file_name(message.epoch, message.number):
             return None, "duplicated"  # a copy under another name
         return message, ""
 
     def _count_once(self, path: Path, reason: str) -> None:
-        """What is not ours to delete stays, and is counted the first time only."""
+        """Count a file that is not ours to delete, the first time only."""
         if str(path) not in self._counted:
             self._counted.add(str(path))
             self.ignored[reason] += 1
 
 
-def _state(path: Path) -> tuple[dict[str, tuple[int, int]], int]:
-    """What a party has taken of each other, and its epoch; nothing and 0 where that can't be read."""
+def _file_name(epoch: int, number: int) -> str:
+    return f"{epoch:09d}-{number:012d}.json"
+
+
+def _read_state(path: Path) -> tuple[dict[str, Position], int]:
+    """Return the last message that a party has read from each peer, and its epoch; nothing and 0 if that cannot be read."""
     try:
         state = json.loads(path.read_text())
         return {str(peer): (int(pair[0]), int(pair[1])) for peer, pair in state["seen"].items()}, int(state["epoch"])
@@ -198,8 +270,8 @@ def _state(path: Path) -> tuple[dict[str, tuple[int, int]], int]:
         return {}, 0
 
 
-def _unsealed(content: bytes) -> tuple[bytes | None, str]:
-    """The body of a file whose checksum is right, or why it is of no use."""
+def _verify_checksum(content: bytes) -> tuple[bytes | None, str]:
+    """Return the body of a file if its checksum is right, or why it is unusable."""
     header, _, body = content.partition(b"\n")
     words = header.decode(errors="replace").split()
     if len(words) != 2 or not words[0].startswith("penstock-message"):
@@ -209,7 +281,8 @@ def _unsealed(content: bytes) -> tuple[bytes | None, str]:
     return (body, "") if words[1] == xxhash.xxh64_hexdigest(body) else (None, "torn")
 
 
-def _parsed(body: bytes) -> tuple[Message, str] | None:
+def _parse(body: bytes) -> tuple[Message, str] | None:
+    """Return the message and its network, or ``None`` if a field is missing."""
     try:
         content = json.loads(body)
         message = Message(
@@ -226,15 +299,9 @@ def _parsed(body: bytes) -> tuple[Message, str] | None:
         return None
 
 
-def _entries(place: Path) -> list[Path]:
+def _list_visible(folder: Path) -> list[Path]:
+    """Return what is in a folder by name, without hidden files; nothing if there is no such folder."""
     try:
-        return list(place.iterdir())
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except FileNotFoundError:
         return []
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all. Not forced to the disk: what a power cut loses is said again after the restart."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)

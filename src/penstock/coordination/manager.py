@@ -1,4 +1,4 @@
-"""Who decides for a node what it lets in, and the simplest of them."""
+"""The interface of those who decide what a node may let in, and the two simplest of them."""
 
 from __future__ import annotations
 
@@ -11,30 +11,37 @@ from penstock.coordination.mailbox import Message
 from penstock.coordination.measurements import Measurements
 from penstock.network.model import Network
 
-__all__ = ["Fixed", "Limits", "Manager", "NoShedding"]
+__all__ = ["Fixed", "Limits", "Manager", "NoShedding", "Outgoing"]
+
+Outgoing = tuple[str, str, Mapping[str, Any]]
+"""A message to be sent: its receiver, its kind, its body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a node may let in.
 
-    ``flows`` are tuples a second, by entry; an entry without one is not limited. What a gate keeps of a micro-batch follows from
-    it and from what the batch holds, so that a plan stays right when rates change: the scaling of paper 000, section 7. ``keep``
-    is for gates behind splits.
+    The share that a gate keeps of a micro-batch follows from the flow and from the rows that the batch holds. So a plan stays
+    right when rates change, and needs none of the scaling that Staying FIT (Tatbul, Cetintemel, Zdonik, section 7) sends with it.
     """
 
     flows: Mapping[str, float] = field(default_factory=dict)
+    """Rows per second, by entry. An entry that is missing has no limit."""
     keep: Mapping[str, float] = field(default_factory=dict)
-    why: str = ""
-    """For a person: which plan or entry it comes from."""
+    """The keep of gates behind splits."""
+    reason: str = ""
+    """For a person: the plan or the table entry that the limits come from."""
 
 
 class Manager(ABC):
-    """Decides for one node. A way of managing is a class with ``decide`` and a ``name``; most hear and say something too."""
+    """Decides for one node what it may let in.
+
+    A manager needs a ``name`` and ``decide``. Most also learn from measurements and exchange messages with peers.
+    """
 
     name: ClassVar[str]
-    guards: ClassVar[bool] = True
-    """Whether batches that would take too long are cut short, whatever it decides."""
+    is_guarded: ClassVar[bool] = True
+    """Whether the agent cuts batches that would take much longer than a pace, whatever the manager decides."""
 
     def __init__(self, network: Network, node: str) -> None:
         self.network = network
@@ -42,28 +49,35 @@ class Manager(ABC):
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """With whom it exchanges messages."""
+        """Those with whom it exchanges messages."""
         return ()
 
     @abstractmethod
-    def decide(self, demand: Mapping[str, float]) -> Limits:
-        """Return the limits for these rates, by entry, in tuples a second."""
+    def decide(self, rates: Mapping[str, float]) -> Limits:
+        """Return the limits for the rows per second that arrive at each entry."""
 
-    def learn(self, measurements: Measurements) -> None:  # noqa: B027 - most need it, the simplest don't
-        """Take in what was measured on the node."""
+    def learn(self, measurements: Measurements) -> None:  # noqa: B027 - the simplest need no measurements
+        """Learn from what the node has measured of itself."""
 
-    def hear(self, message: Message) -> None:  # noqa: B027 - some hear nothing
-        """Take in a message; one that makes no sense raises a ``PenstockError``, which is counted."""
+    def receive(self, message: Message) -> None:  # noqa: B027 - some have no peers
+        """Act on a message.
 
-    def say(self) -> list[tuple[str, str, Mapping[str, Any]]]:
-        """Return what there is to send: (to, kind, body)."""
+        Raises
+        ------
+        PenstockError
+            If the message makes no sense. The agent counts it.
+
+        """
+
+    def take_messages(self) -> list[Outgoing]:
+        """Return the messages that are due and consider them sent."""
         return []
 
-    def unheard(self, to: str, kind: str) -> None:  # noqa: B027 - for those who send changes
-        """Take in that an earlier message of that kind had not been taken and was replaced."""
+    def note_replaced(self, to: str, kind: str) -> None:  # noqa: B027 - only those who send changes need it
+        """Note that the receiver has not read the previous message of this kind, and that the last one has replaced it."""
 
     def status(self) -> dict[str, Any]:
-        """Return what a person may want to see of it, as plain JSON values."""
+        """Return what a person may want to know, as plain JSON values."""
         return {}
 
 
@@ -71,23 +85,23 @@ class NoShedding(Manager):
     """Lets everything in."""
 
     name: ClassVar[str] = "none"
-    guards = False
+    is_guarded = False
 
-    def decide(self, demand: Mapping[str, float]) -> Limits:  # noqa: ARG002 - whatever comes
+    def decide(self, rates: Mapping[str, float]) -> Limits:  # noqa: ARG002 - the same for all rates
         """Return no limits."""
         return Limits()
 
 
 class Fixed(Manager):
-    """Keeps fixed shares, whatever comes: to measure a given plan."""
+    """Keeps fixed shares at all rates: for measuring a given plan."""
 
     name: ClassVar[str] = "fixed"
-    guards = False
+    is_guarded = False
 
     def __init__(self, network: Network, node: str, keep: Mapping[str, float]) -> None:
         super().__init__(network, node)
         self._keep = dict(keep)
 
-    def decide(self, demand: Mapping[str, float]) -> Limits:  # noqa: ARG002 - whatever comes
-        """Return the shares."""
-        return Limits(keep=self._keep, why="fixed")
+    def decide(self, rates: Mapping[str, float]) -> Limits:  # noqa: ARG002 - the same for all rates
+        """Return the fixed shares."""
+        return Limits(keep=self._keep, reason="fixed")

@@ -1,4 +1,4 @@
-"""The ways of managing a network, by name."""
+"""The managers, by name."""
 
 from __future__ import annotations
 
@@ -14,20 +14,41 @@ from penstock.network.model import Network
 __all__ = ["CENTRAL", "MANAGERS", "manager_named"]
 
 CENTRAL = ("exact", "solver", "solver-w", "fit")
-"""Managed by a coordinator that plans with the method of that name."""
+"""Those that need a coordinator, which plans with the method of that name."""
 MANAGERS = (NoShedding.name, Local.name, *CENTRAL, DFit.name)
 
 
 def manager_named(
     name: str, network: Network, node: str, *, epsilon: float = 0.05, keep: Mapping[str, float] | None = None
 ) -> Manager:
-    """Return the manager of a node; ``keep`` makes it one that keeps fixed shares.
+    """Return the manager of a node.
 
+    Parameters
+    ----------
+    name
+        One of ``MANAGERS``.
+    network
+        The network.
+    node
+        The node to manage.
+    epsilon
+        The relative error that D-FIT may make.
+    keep
+        Fixed shares by gate; with them, the manager keeps these and the name does not matter.
+
+    Raises
+    ------
+    PenstockError
+        If there is no manager of that name, or it cannot manage this network.
+
+    Examples
+    --------
     >>> from penstock.network import NetworkBuilder
     >>> network = NetworkBuilder().node("A").input("i").operator("a", "A", "i", cost=1.0).output("q", "a").build()
     >>> manager_named("wise", network, "A")
     Traceback (most recent call last):
     penstock.errors.PenstockError: there is no manager 'wise'; there are none, local, exact, solver, solver-w, fit, d-fit
+
     """
     if keep is not None:
         return Fixed(network, node, keep)

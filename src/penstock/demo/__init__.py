@@ -1,5 +1,5 @@
-"""The demo: one Spark job under a replayed burst, first as Spark runs it, then with Penstock.
+"""The demo: one Spark job under a replayed burst, first without shedding, then with Penstock.
 
-``work`` is what a row costs, ``job`` the job, ``arm`` one run of it, ``run`` the whole demo, ``summary`` what it comes to,
-``plots`` and ``page`` what it looks like. Only ``job``, ``arm`` and ``run`` need Spark.
+``work`` is the work per row, ``job`` the Spark job, ``arm`` one run of it, ``run`` the whole demo, ``summary`` its results,
+``plots`` and ``page`` the report. Only ``job``, ``arm`` and ``run`` need Spark.
 """

@@ -1,4 +1,4 @@
-"""One arm of the demo: the job on the trace for a while, and what each of its batches did."""
+"""One arm of the demo: runs the job on the trace and records what each batch did."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from penstock.control import Controller
 from penstock.demo.job import Form, Job, Running
 from penstock.demo.summary import ArmRun, Batch
 from penstock.errors import JournalError
-from penstock.journal.journal import BatchRecord, read_journal
+from penstock.journal import BatchRecord, read_journal
 
 __all__ = ["Tell", "run_arm"]
 
 Tell = Callable[[ArmRun, float], None]
-"""Called now and then with what an arm did so far and the seconds that have passed."""
+"""Called every half second with the arm so far and the seconds that have passed."""
 
 _LEAD_S = 2.0
-"""The query starts this long before the first row, so that its start is not a backlog."""
+"""The query starts this long before the first row arrives, so that starting causes no backlog."""
 _POLL_S = 0.5
 
 
@@ -36,44 +36,67 @@ def run_arm(
     double_at_s: float = math.inf,
     after: Callable[[int], None] | None = None,
 ) -> ArmRun:
-    """Run the job on the trace and stop it when the time is up, whatever it is doing then.
+    """Run the job on the trace and stop it when the time is up, even within a batch.
 
-    From ``double_at_s`` on rows take twice the work; ``after`` is called after each batch.
+    Parameters
+    ----------
+    job
+        The job.
+    label
+        The name of the arm.
+    source
+        Options of the replay source.
+    controller
+        The controller, or its name.
+    seconds
+        How long to run.
+    tell
+        Receives the progress.
+    form
+        The sink of the job.
+    double_at_s
+        Rows that arrive from this second on take twice the work.
+    after
+        Called with the number of each batch that has ended.
+
     """
     begin_s = time.time() + _LEAD_S
-    traced = {**source, "start": f"{begin_s:.6f}"}
-    running = job.start(traced, controller, form=form, double_from_s=begin_s + double_at_s, after=after)
+    options = {**source, "start": f"{begin_s:.6f}"}
+    running = job.start(options, controller, form=form, double_from_s=begin_s + double_at_s, after=after)
     try:
         while (passed_s := time.time() - begin_s) < seconds:
             if (failure := running.query.exception()) is not None:
                 raise failure
-            tell(_so_far(running, label, begin_s, seconds), max(0.0, passed_s))
+            tell(_read_progress(running, label, begin_s, seconds), max(0.0, passed_s))
             time.sleep(_POLL_S)
-        run = _so_far(running, label, begin_s, seconds)
+        run = _read_progress(running, label, begin_s, seconds)
     finally:
         running.stop()
     tell(run, seconds)
     return run
 
 
-def _so_far(running: Running, label: str, begin_s: float, seconds: float) -> ArmRun:
+def _read_progress(running: Running, label: str, begin_s: float, seconds: float) -> ArmRun:
     try:
         state = read_journal(running.journal)
-    except JournalError:  # not there before the first batch
+    except JournalError:  # there is none before the first batch
         return ArmRun(label, seconds, (), 1.0)
-    last = running.query.lastProgress  # not recentProgress: that is thousands of calls, in the middle of the run
+    last = running.query.lastProgress  # recentProgress makes thousands of calls to the JVM while the job runs
     reports = {last.batchId: last} if last is not None and "addBatch" in last.durationMs else {}
     batches = []
     for batch_id, record in sorted(state.batches.items()):
-        batch = _batch(record, reports.get(batch_id), begin_s)
+        batch = _to_batch(record, reports.get(batch_id), begin_s)
         if batch is not None and 0.0 < batch.end_s <= seconds:
             batches.append(batch)
     keep = state.decisions[-1].keep if state.decisions else 1.0
     return ArmRun(label, seconds, tuple(batches), keep, tuple(state.errors))
 
 
-def _batch(record: BatchRecord, report: Any, begin_s: float) -> Batch | None:
-    """Put a batch on the trace's clock. The journal knows when a batch ended once the next one starts; Spark knows it before."""
+def _to_batch(record: BatchRecord, report: Any, begin_s: float) -> Batch | None:
+    """Return a batch in seconds since the trace began, or ``None`` if it has not ended.
+
+    The journal knows the end of a batch only when the next one starts; Spark reports it earlier.
+    """
     start_s, end_s = record.start_s, record.end_s
     if end_s is None and report is not None:
         start_s = datetime.fromisoformat(report.timestamp).timestamp()

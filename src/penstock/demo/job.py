@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Form", "Job", "Running"]
 
 Form = Literal["by batch", "native", "bounded"]
-"""With ``foreachBatch``, with a native sink, or with a native sink and a bounded gate."""
+"""How the job ends: in ``foreachBatch``, in a native sink, or in a native sink behind a bounded gate."""
 
 _ROW_OPTIONS = {"partitions": "2", "payload_bytes": "32", "keys": "zipf", "key_count": "50"}
 _TINY_ROWS = 20
@@ -42,14 +42,14 @@ class Running:
     sink: _Dashboard
 
     def stop(self) -> None:
-        """Stop now, also within a batch: without shedding, the one in progress may take as long as all before it."""
+        """Stop now, even within a batch: without shedding, the running batch may take as long as all batches before it."""
         self.sink.closed.set()
         self.query._jsq.sparkSession().sparkContext().cancelJobGroup(str(self.query.runId), "the time is up")
         self.shedder.stop()
 
 
 class Job:
-    """One job for calibration and for both arms: the arms differ in the controller and in nothing else."""
+    """The job, for calibration and for both arms: the arms differ only in the controller."""
 
     def __init__(self, spark: SparkSession, work: Work, scratch: Path, target_s: float) -> None:
         self._spark = spark
@@ -68,10 +68,21 @@ class Job:
         double_from_s: float = math.inf,
         after: Callable[[int], None] | None = None,
     ) -> Running:
-        """Start the job on a source; with the controller ``keep-all`` it does what it does without Penstock.
+        """Start the job on a source.
 
-        By batch the counts go to the driver; with a native sink, to nowhere, and the gate may be bounded. Rows that arrive from
-        ``double_from_s`` on take twice the work. ``after`` is called with the number of each batch that is done.
+        Parameters
+        ----------
+        source
+            Options of the replay source.
+        controller
+            The controller, or its name. With ``keep-all`` the job behaves as without Penstock.
+        form
+            By batch, the counts go to the driver; with a native sink, nowhere.
+        double_from_s
+            Rows that arrive from this time on take twice the work.
+        after
+            Called with the number of each batch that has ended, by batch only.
+
         """
         checkpoint = self._scratch / f"run{next(self._runs)}"
         options = {**_ROW_OPTIONS, **{name: str(value) for name, value in source.items()}}
@@ -89,34 +100,35 @@ class Job:
         return Running(shedder, query, checkpoint / "penstock", sink)
 
     def warm_up(self) -> float:
-        """Run ten tiny batches, so that code is compiled and Python workers are there; return what one takes."""
+        """Run ten tiny batches, so that code is compiled and Python workers are started; return the seconds that one takes."""
         return statistics.median(self._batch_times(_TINY_ROWS, batches=10)[5:])
 
     def capacity(self, batch_s: float) -> float:
-        """Measure rows a second: batches of about ``batch_s`` one after the other, the source always ahead; the best counts."""
+        """Return the rows per second of the best of several batches of about ``batch_s``, with a source that is always ahead."""
         rows = max(_TINY_ROWS, round(batch_s * 2 / self._work.cost_s))
         times = self._batch_times(rows, batches=4)[1:]
         return rows / min(times)
 
     def _batch_times(self, rows: int, batches: int) -> list[float]:
-        """The seconds of each batch of a run whose batches all have the same size."""
-        needed = rows * batches
-        source = {"generator": "constant", "rate": needed, "duration": "1s", "start": time.time() - 60.0}
+        """Run batches of the same size and return the seconds that each took."""
+        total = rows * batches
+        source = {"generator": "constant", "rate": total, "duration": "1s", "start": time.time() - 60.0}
         running = self.start(source | {"max_rows_per_batch": rows}, "keep-all")
         try:
             running.query.processAllAvailable()
-            times = [progress.durationMs["triggerExecution"] / 1e3 for progress in _with_rows(running.query)]
+            times = [progress.durationMs["triggerExecution"] / 1e3 for progress in _list_progress(running.query)]
         finally:
             running.shedder.stop()
         return times
 
 
-def _with_rows(query: StreamingQuery) -> list[Any]:
+def _list_progress(query: StreamingQuery) -> list[Any]:
+    """Return the progress of each batch that had rows."""
     return [progress for progress in query.recentProgress if progress.numInputRows > 0]
 
 
 class _Dashboard:
-    """The sink: takes the updated counts to the driver, one Spark job a batch, until it is closed."""
+    """The sink: collects the updated counts in the driver, one Spark job per batch, until it is closed."""
 
     def __init__(self, after: Callable[[int], None] | None = None) -> None:
         self.closed = threading.Event()
@@ -128,7 +140,7 @@ class _Dashboard:
         try:
             counts.collect()
         except Exception:
-            if not self.closed.is_set():  # else it was cancelled because the time is up
+            if not self.closed.is_set():  # otherwise it was cancelled because the time is up
                 raise
         if self._after is not None:
             self._after(batch_id)

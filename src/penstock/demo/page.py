@@ -1,4 +1,4 @@
-"""The demo's report: one HTML file that needs nothing else, online or off."""
+"""The demo's report: one HTML file without external parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from penstock.demo.summary import Demo
 
-__all__ = ["page"]
+__all__ = ["render_page"]
 
 _CSS = """
 :root { color-scheme: light; }
@@ -34,8 +34,9 @@ li { margin: .25rem 0; max-width: 46rem; }
 """
 
 
-def page(demo: Demo, png: bytes) -> str:
+def render_page(demo: Demo, png: bytes) -> str:
     """Return the report as HTML."""
+    # Longer than a screen because the page is one piece of text.
     settings = demo.settings
     alone, shed = demo.summaries
     cards = "".join(
@@ -65,29 +66,28 @@ def page(demo: Demo, png: bytes) -> str:
 <main>
 <h1>A Spark job under a burst, without and with shedding</h1>
 <p>The same job on the same {settings.seconds:g} seconds of bursty traffic, at {settings.overload:g} times what it can process
-on this machine. Spark alone falls behind for as long as the overload lasts. Penstock drops part of the input and holds the
-delay.</p>
+on this machine. Spark alone falls further behind for as long as the overload lasts. Penstock drops part of the input and holds
+the delay.</p>
 <div class="cards">{cards}</div>
 <figure><img alt="Arrival rate and capacity, delay of both arms with the target, and the share kept, over time"
 src="data:image/png;base64,{image}"></figure>
 <h2>Result</h2>
-{_table(headings, demo.table)}
+{_render_table(headings, demo.table)}
 <h2>Ledger</h2>
-{_table(["", "batches", "offered", "kept", "shed", "queued at the end", "arrived"], ledger)}
-<p>Offered = kept + shed, in every batch and here in the sum; arrived = offered + queued at the end.</p>
+{_render_table(["", "batches", "offered", "kept", "shed", "queued at the end", "arrived"], ledger)}
+<p>In every batch and in total, offered = kept + shed. Arrived = offered + queued at the end.</p>
 <h2>How it was measured</h2>
 <ul>
-<li>The job: replay source, gate, a Python function of {demo.row_cost_s * 1e3:.2f} ms of one core a row (rounds of SHA-256), a
-count by key and 5-second window, a sink in the driver. Spark runs embedded with two cores.</li>
-<li>Capacity: {demo.capacity_rows_per_s:,.0f} rows/s, measured at the start with the same job and input that never runs out, the
-best of several batches of about {settings.target_s:g} s. A batch with next to no rows takes {demo.overhead_s * 1e3:,.0f} ms,
-which every batch pays: short batches keep the delay low and leave less of each second to rows.</li>
-<li>Both arms run under a Penstock shedder, so that they are measured alike. In the first one the controller keeps every row,
-which leaves Spark's behaviour as it is; the second one has the default controller.</li>
-<li>The delay of a batch is its end minus the mean arrival time of the rows it kept; means and percentiles are weighted by rows.
-The violation is the delay above the target.</li>
-<li>Rows that had arrived but were in no finished batch when the time was up count with their age at that moment. Their true delay
-is longer.</li>
+<li>The job: a replay source, a gate, a Python function that takes {demo.row_cost_s * 1e3:.2f} ms of one core per row (rounds of
+SHA-256), a count by key and 5-second window, a sink in the driver. Spark runs in local mode with two cores.</li>
+<li>Capacity: {demo.capacity_rows_per_s:,.0f} rows/s, measured at the start with the same job and input that never runs out, as
+the best of several batches of about {settings.target_s:g} s. A batch with almost no rows takes {demo.overhead_s * 1e3:,.0f} ms.
+Every batch pays this overhead: short batches keep the delay low but leave less of each second for rows.</li>
+<li>Both arms run with a Penstock shedder, so that they are measured in the same way. In the first arm the controller keeps every
+row, so Spark behaves as it would alone; the second arm has the default controller.</li>
+<li>The delay of a batch is its end minus the mean arrival time of the rows that it kept. Means and percentiles are weighted by
+rows. The violation is the delay above the target.</li>
+<li>Rows that were still queued when the time was up count with their age at that moment. Their true delay is longer.</li>
 </ul>
 </main>
 </body>
@@ -95,7 +95,7 @@ is longer.</li>
 """
 
 
-def _table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+def _render_table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
     head = "".join(f"<th>{html.escape(text)}</th>" for text in headings)
     body = "".join(
         f"<tr><td>{html.escape(name)}</td>{''.join(f'<td>{html.escape(value)}</td>' for value in values)}</tr>"

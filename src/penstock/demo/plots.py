@@ -1,4 +1,4 @@
-"""The demo's picture: what arrived, how late it was, how much of it was kept."""
+"""The demo's picture: arrivals, delay, and the share that was kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["need_matplotlib", "picture"]
+__all__ = ["draw_picture", "need_matplotlib"]
 
 _COLOURS = ("#c2410c", "#0f766e")  # Spark alone, with Penstock
 _INK, _MUTED, _GRID = "#1f2937", "#6b7280", "#e5e7eb"
@@ -38,22 +38,22 @@ _DELAY_TICKS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 def need_matplotlib() -> None:
-    """Say so now if the picture can't be drawn at the end."""
+    """Raise an error if Matplotlib is missing: at the start of the demo, and not when the picture is due."""
     if importlib.util.find_spec("matplotlib") is None:
         raise PenstockError("the report needs Matplotlib: pip install 'penstock[plots]'")
 
 
-def picture(demo: Demo) -> bytes:
-    """Return a PNG: arrival rate against capacity, delay against target, keep, on one time axis."""
+def draw_picture(demo: Demo) -> bytes:
+    """Return a PNG with three panels on one time axis: arrival rate and capacity, delay and target, keep."""
     import matplotlib as mpl  # noqa: PLC0415 - an extra
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(10, 8.4), layout="constrained")
         rate, delay, keep = figure.subplots(3, 1, sharex=True, height_ratios=(2, 3, 2))
-        _rate(rate, demo)
-        _delay(delay, demo)
-        _keep(keep, demo)
+        _draw_rate(rate, demo)
+        _draw_delay(delay, demo)
+        _draw_keep(keep, demo)
         keep.set_xlim(0, demo.settings.seconds)
         keep.set_xlabel("seconds since the trace began")
         png = io.BytesIO()
@@ -61,7 +61,7 @@ def picture(demo: Demo) -> bytes:
     return png.getvalue()
 
 
-def _rate(axes: Axes, demo: Demo) -> None:
+def _draw_rate(axes: Axes, demo: Demo) -> None:
     seconds = demo.settings.seconds
     width_s = seconds / max(10, round(seconds / 0.5))
     edges = np.arange(0.0, seconds + width_s / 2, width_s)
@@ -77,15 +77,15 @@ def _rate(axes: Axes, demo: Demo) -> None:
     axes.legend(loc="upper left", ncols=2)
 
 
-def _delay(axes: Axes, demo: Demo) -> None:
-    shown = [demo.settings.target_s]
+def _draw_delay(axes: Axes, demo: Demo) -> None:
+    values_s = [demo.settings.target_s]
     for run, summary, colour in zip(demo.runs, demo.summaries, _COLOURS, strict=True):
-        timed = [batch for batch in run.batches if batch.kept]
-        ends, delays = [batch.end_s for batch in timed], [batch.delay_s for batch in timed]
+        batches = [batch for batch in run.batches if batch.kept]
+        ends, delays = [batch.end_s for batch in batches], [batch.delay_s for batch in batches]
         axes.plot(
             ends, delays, "o-", color=colour, markersize=4, linewidth=1.8, label=f"{run.label}, mean {summary.mean_delay_s:.1f} s"
         )
-        oldest_s = _oldest_queued(run, demo)
+        oldest_s = _oldest_age_s(run, demo)
         if ends and oldest_s > 2.0 * demo.settings.target_s:
             axes.plot([ends[-1], run.seconds], [delays[-1], oldest_s], ":", color=colour, linewidth=1.8)
             axes.annotate(
@@ -97,27 +97,27 @@ def _delay(axes: Axes, demo: Demo) -> None:
                 va="top",
                 color=colour,
             )
-            shown.append(oldest_s)
-        shown += delays
+            values_s.append(oldest_s)
+        values_s += delays
     axes.axhline(demo.settings.target_s, color=_INK, linestyle="--", linewidth=1.5, label=f"target, {demo.settings.target_s:g} s")
     axes.set_yscale("log")
-    low, high = max(min(shown) / 1.6, 0.05), max(shown) * 2.6
+    low, high = max(min(values_s) / 1.6, 0.05), max(values_s) * 2.6
     axes.set_ylim(low, high)
     ticks = [tick for tick in _DELAY_TICKS_S if low <= tick <= high]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_title("Delay of each batch: its end minus the mean arrival of its rows")
+    axes.set_title("Delay of each batch: its end minus the mean arrival time of its rows")
     axes.set_ylabel("seconds (log)")
     axes.legend(loc="upper left", ncols=3)
 
 
-def _oldest_queued(run: ArmRun, demo: Demo) -> float:
-    """Age at the end of the oldest row that is in no finished batch."""
+def _oldest_age_s(run: ArmRun, demo: Demo) -> float:
+    """Return the age of the oldest row that was still queued at the end."""
     queued = demo.arrivals_s[run.offered :]
     return float(run.seconds - queued[0]) if queued.size else 0.0
 
 
-def _keep(axes: Axes, demo: Demo) -> None:
+def _draw_keep(axes: Axes, demo: Demo) -> None:
     for run, colour in zip(demo.runs, _COLOURS, strict=True):
         steps: list[Any] = [(batch.start_s, batch.keep) for batch in run.batches if batch.offered]
         if not steps:

@@ -1,4 +1,4 @@
-"""The whole demo: calibrate, measure the capacity, run both arms on the same trace."""
+"""The whole demo: calibrate the work, measure the capacity, run both arms on the same trace."""
 
 from __future__ import annotations
 
@@ -17,34 +17,41 @@ __all__ = ["ARMS", "Audience", "run_demo"]
 CORES = 2
 ROW_COST_S = 0.0004
 ARMS = (("Spark alone", "keep-all"), ("with Penstock", "micro-batch"))
-"""The arms and their controllers. The one that keeps everything measures and does nothing else: Spark's own behaviour."""
+"""The arms and their controllers. With ``keep-all`` the shedder only measures, so Spark behaves as it would alone."""
 
 
 class Audience(Protocol):
-    """Who watches the demo."""
+    """Shows the demo to somebody."""
 
-    def phase(self, text: str) -> None:
-        """Take note of what happens now."""
+    def show_phase(self, text: str) -> None:
+        """Show what the demo is doing."""
 
-    def measured(self, capacity_rows_per_s: float, overhead_s: float) -> None:
-        """Take note of what the machine can do."""
+    def show_capacity(self, capacity_rows_per_s: float, overhead_s: float) -> None:
+        """Show what the machine can do."""
 
-    def arm(self, run: ArmRun, passed_s: float) -> None:
-        """Take note of how an arm is doing."""
+    def show_arm(self, run: ArmRun, passed_s: float) -> None:
+        """Show how an arm is doing."""
 
 
 def run_demo(settings: Settings, audience: Audience) -> Demo:
-    """Run it: about 30 seconds of measuring and twice the seconds of an arm."""
+    """Run the demo: about 30 seconds of measuring, then both arms.
+
+    Raises
+    ------
+    PenstockError
+        If a setting is out of range.
+
+    """
     _check(settings)
-    audience.phase("starting Spark")
+    audience.show_phase("starting Spark")
     with fresh_session("demo", CORES) as (spark, scratch):
-        audience.phase("measuring what the job can do on this machine")
+        audience.show_phase("measuring the capacity of this machine")
         work = calibrate(ROW_COST_S)
         job = Job(spark, work, scratch, settings.target_s)
         job.warm_up()
         capacity = job.capacity(settings.target_s)
         overhead_s = job.warm_up()
-        audience.measured(capacity, overhead_s)
+        audience.show_capacity(capacity, overhead_s)
         rate = settings.overload * capacity
         traffic = Traffic.of("b-model", rate=rate, duration_s=settings.seconds, bias=settings.bias, seed=settings.seed)
         source = {
@@ -56,20 +63,20 @@ def run_demo(settings: Settings, audience: Audience) -> Demo:
         }
         runs: list[ArmRun] = []
         for label, controller in ARMS:
-            if runs:  # the measurement before the first arm was its warm-up
-                audience.phase(f"{label}: warming up")
+            if runs:  # measuring the capacity has warmed up the first arm
+                audience.show_phase(f"{label}: warming up")
                 job.warm_up()
-            audience.phase(label)
-            run = run_arm(job, label, source=source, controller=controller, seconds=settings.seconds, tell=audience.arm)
+            audience.show_phase(label)
+            run = run_arm(job, label, source=source, controller=controller, seconds=settings.seconds, tell=audience.show_arm)
             runs.append(run)
-        audience.phase("done")
+        audience.show_phase("done")
     return Demo(settings, work.cost_s, capacity, overhead_s, traffic.arrivals(), runs)
 
 
 def _check(settings: Settings) -> None:
     if not 5.0 <= settings.seconds <= 3600.0:
-        raise PenstockError(f"seconds must be from 5 to 3600, got {settings.seconds:g}")
+        raise PenstockError(f"seconds must lie in [5, 3600], got {settings.seconds:g}")
     if not 0.1 <= settings.overload <= 100.0:
-        raise PenstockError(f"overload must be from 0.1 to 100 times the capacity, got {settings.overload:g}")
+        raise PenstockError(f"overload must lie in [0.1, 100] times the capacity, got {settings.overload:g}")
     if settings.seed < 0:
         raise PenstockError(f"seed must be at least 0, got {settings.seed}")

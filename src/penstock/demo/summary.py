@@ -1,4 +1,4 @@
-"""What an arm of the demo did, and what that comes to: delay, violation, rows, goodput. No Spark here."""
+"""What an arm of the demo did, and its summary: delay, violation, rows, goodput. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that ended in time; times are seconds since the trace began."""
+    """A batch that ended before the time was up. Times are seconds since the trace began."""
 
     start_s: float
     end_s: float
@@ -24,34 +24,34 @@ class Batch:
     kept: int
     keep: float
     delay_s: float
-    """Its end minus the mean arrival of the rows it kept."""
+    """Its end minus the mean arrival time of the rows that it kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmRun:
-    """What one arm did until its time was up."""
+    """One arm until its time was up."""
 
     label: str
     seconds: float
     batches: tuple[Batch, ...]
     keep: float = 1.0
-    """In force when the time was up."""
+    """The keep in force when the time was up."""
     errors: tuple[str, ...] = ()
 
     @property
     def offered(self) -> int:
-        """Rows that reached the gate in a batch that ended."""
+        """Rows that reached the gate in batches that ended."""
         return sum(batch.offered for batch in self.batches)
 
     @property
     def kept(self) -> int:
-        """Rows of those that were processed."""
+        """Rows of these that the gate kept."""
         return sum(batch.kept for batch in self.batches)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One line of the demo's table. Rows arrived = kept + shed + queued."""
+    """The results of one arm. Rows arrived = kept + shed + queued."""
 
     label: str
     batches: int
@@ -63,31 +63,45 @@ class Summary:
     kept: int
     shed: int
     queued: int
-    """Rows that had arrived and were not in a finished batch when the time was up."""
+    """Rows that had arrived but were in no finished batch when the time was up."""
     goodput_rows_per_s: float
     goodput_of_capacity: float
 
 
 def summarise(run: ArmRun, arrivals_s: Times, target_s: float, capacity_rows_per_s: float, from_s: float = 0.0) -> Summary:
-    """Take the delay of every row: the end of its batch minus its arrival; of those still queued, their age: it is at least that.
+    """Return the summary of an arm.
 
-    A batch has the next rows in the order of arrival, and the gate drops at random, so each of them counts with the share of its
-    batch that was kept; a queued row with the share that the gate would let through now, so that all arms are treated alike. Rows
-    that arrived before ``from_s`` don't count, nor does that time.
+    The delay of a row is the end of its batch minus its arrival, and at least its age if it is still queued. Batches take rows in
+    the order of arrival, and the gate drops at random, so each row counts with the share of its batch that was kept. A queued row
+    counts with the keep in force at the end, so that all arms are treated alike.
+
+    Parameters
+    ----------
+    run
+        The arm.
+    arrivals_s
+        The arrival time of every row, in order.
+    target_s
+        The delay target.
+    capacity_rows_per_s
+        What the job can process.
+    from_s
+        Leave out what happened before this time.
+
     """
     arrived = int(np.searchsorted(arrivals_s, run.seconds, side="right"))
     ends_s, shares = np.full(arrived, run.seconds), np.full(arrived, run.keep)
-    at = 0
+    position = 0
     for batch in run.batches:
-        rows = slice(at, min(at + batch.offered, arrived))
+        rows = slice(position, min(position + batch.offered, arrived))
         ends_s[rows], shares[rows] = batch.end_s, batch.kept / max(1, batch.offered)
-        at = rows.stop
-    counted = arrivals_s[:arrived] >= from_s
-    delays_s, weights = (ends_s - arrivals_s[:arrived])[counted], shares[counted]
+        position = rows.stop
+    included = arrivals_s[:arrived] >= from_s
+    delays_s, weights = (ends_s - arrivals_s[:arrived])[included], shares[included]
     violations_s = np.maximum(delays_s - target_s, 0.0)
     early = int(np.searchsorted(arrivals_s, from_s, side="left"))
-    kept = round(float(shares[early:at].sum())) if at > early else 0
-    offered = max(0, at - early)
+    kept = round(float(shares[early:position].sum())) if position > early else 0
+    offered = max(0, position - early)
     goodput = sum(batch.kept for batch in run.batches if batch.end_s >= from_s) / (run.seconds - from_s)
     return Summary(
         label=run.label,
@@ -110,30 +124,30 @@ def _mean(values: Times, weights: Times) -> float:
 
 
 def _quantile(values: Times, weights: Times, share: float) -> float:
-    """The least value that at least this share of the weight does not exceed."""
+    """Return the least value such that at least this share of the weight lies at or below it."""
     if not weights.sum() > 0:
         return 0.0
     order = np.argsort(values, kind="stable")
-    cumulated = np.cumsum(weights[order])
-    place = min(int(np.searchsorted(cumulated, share * cumulated[-1])), len(order) - 1)
-    return float(values[order[place]])
+    cumulative = np.cumsum(weights[order])
+    index = min(int(np.searchsorted(cumulative, share * cumulative[-1])), len(order) - 1)
+    return float(values[order[index]])
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the user chose."""
+    """The settings of the demo."""
 
     seconds: float = 45.0
     target_s: float = 2.0
     overload: float = 2.5
     seed: int = 1
     bias: float = 0.6
-    """Of the b-model: 0.5 is smooth, 0.6 has bursts of two to three times the mean over a second."""
+    """The bias of the b-model: 0.5 is smooth; with 0.6 a second can hold two to three times the mean."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demo:
-    """All that a run of the demo found."""
+    """The results of the demo."""
 
     settings: Settings
     row_cost_s: float
@@ -144,27 +158,27 @@ class Demo:
 
     @property
     def summaries(self) -> list[Summary]:
-        """A line an arm."""
+        """The summary of each arm."""
         return [summarise(run, self.arrivals_s, self.settings.target_s, self.capacity_rows_per_s) for run in self.runs]
 
     @property
     def table(self) -> Sequence[tuple[str, Sequence[str]]]:
-        """The table as a person reads it: a name and a value an arm."""
-        found = self.summaries
+        """The table to show: the name of each line, and one value per arm."""
+        summaries = self.summaries
         return [
-            ("mean delay", [f"{s.mean_delay_s:.2f} s" for s in found]),
-            ("p99 delay", [f"{s.p99_delay_s:.2f} s" for s in found]),
-            ("mean violation of the target", [f"{s.mean_violation_s:.3f} s" for s in found]),
-            ("worst violation", [f"{s.max_violation_s:.2f} s" for s in found]),
-            ("rows arrived", [f"{s.arrived:,}" for s in found]),
-            ("kept", [_share(s.kept, s.arrived) for s in found]),
-            ("shed", [_share(s.shed, s.arrived) for s in found]),
-            ("still queued at the end", [_share(s.queued, s.arrived) for s in found]),
-            ("goodput", [f"{s.goodput_rows_per_s:,.0f} rows/s ({s.goodput_of_capacity:.0%} of capacity)" for s in found]),
+            ("mean delay", [f"{s.mean_delay_s:.2f} s" for s in summaries]),
+            ("p99 delay", [f"{s.p99_delay_s:.2f} s" for s in summaries]),
+            ("mean violation of the target", [f"{s.mean_violation_s:.3f} s" for s in summaries]),
+            ("worst violation", [f"{s.max_violation_s:.2f} s" for s in summaries]),
+            ("rows arrived", [f"{s.arrived:,}" for s in summaries]),
+            ("kept", [_format_share(s.kept, s.arrived) for s in summaries]),
+            ("shed", [_format_share(s.shed, s.arrived) for s in summaries]),
+            ("still queued at the end", [_format_share(s.queued, s.arrived) for s in summaries]),
+            ("goodput", [f"{s.goodput_rows_per_s:,.0f} rows/s ({s.goodput_of_capacity:.0%} of capacity)" for s in summaries]),
         ]
 
     def to_dict(self) -> Mapping[str, Any]:
-        """Return the table as plain JSON values."""
+        """Return settings and results as plain JSON values."""
         return {
             "settings": asdict(self.settings),
             "row_cost_s": self.row_cost_s,
@@ -174,5 +188,5 @@ class Demo:
         }
 
 
-def _share(rows: int, of: int) -> str:
-    return f"{rows:,} ({rows / of:.1%})" if of else "0"
+def _format_share(rows: int, total: int) -> str:
+    return f"{rows:,} ({rows / total:.1%})" if total else "0"

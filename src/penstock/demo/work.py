@@ -1,4 +1,4 @@
-"""The work of the demo's job: a score for each row, at a real cost in CPU."""
+"""The work of the demo's job: a score per row that costs real CPU time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCORE_BYTES = 6  # fits a double exactly
 
 
 def score(payload: bytes, rounds: int) -> float:
-    """Return a number in [0, 1) that takes ``rounds`` rounds of SHA-256 to find.
+    """Return a number in [0, 1) that takes ``rounds`` rounds of SHA-256 to compute.
 
     >>> 0.0 <= score(b"row", 10) < 1.0
     True
@@ -31,7 +31,7 @@ def score(payload: bytes, rounds: int) -> float:
 
 
 def scorer(rounds: int, double_from_s: float = math.inf) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function for ``mapInArrow`` that scores every row; rows that arrive from a time on take twice the work."""
+    """Return a function for ``mapInArrow`` that scores rows; those that arrive from ``double_from_s`` on take twice the work."""
 
     def apply(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -39,8 +39,8 @@ def scorer(rounds: int, double_from_s: float = math.inf) -> Callable[[Iterator[p
             if math.isinf(double_from_s):
                 scores = [score(payload, rounds) for payload in payloads]
             else:
-                late = pc.greater_equal(batch.column("arrival").cast(pa.int64()), round(double_from_s * 1e6)).to_pylist()
-                scores = [score(payload, rounds * (1 + dear)) for payload, dear in zip(payloads, late, strict=True)]
+                is_doubled = pc.greater_equal(batch.column("arrival").cast(pa.int64()), round(double_from_s * 1e6)).to_pylist()
+                scores = [score(payload, rounds * (1 + double)) for payload, double in zip(payloads, is_doubled, strict=True)]
             columns = [batch.column("arrival"), batch.column("key"), pa.array(scores, pa.float64())]
             yield pa.RecordBatch.from_arrays(columns, names=["arrival", "key", "score"])
 
@@ -49,20 +49,20 @@ def scorer(rounds: int, double_from_s: float = math.inf) -> Callable[[Iterator[p
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """How many rounds a row takes, and the seconds of one core that this is on this machine."""
+    """The rounds of SHA-256 per row, and the seconds of one core that they take on this machine."""
 
     rounds: int
     cost_s: float
 
 
 def calibrate(cost_s: float, clock: Callable[[], float] = time.perf_counter, tries: int = 7) -> Work:
-    """Choose the rounds so that a row costs about ``cost_s`` of one core here; the best of several tries counts."""
+    """Choose the rounds so that a row takes about ``cost_s`` of one core on this machine; the best of several tries counts."""
     rounds, rows = 1000, 10
     best_s = float("inf")
     for _ in range(tries):
-        begun_s = clock()
+        begin_s = clock()
         for row in range(rows):
             score(row.to_bytes(32, "big"), rounds)
-        best_s = min(best_s, (clock() - begun_s) / rows)
-    chosen = max(1, round(rounds * cost_s / best_s))
-    return Work(chosen, best_s * chosen / rounds)
+        best_s = min(best_s, (clock() - begin_s) / rows)
+    calibrated = max(1, round(rounds * cost_s / best_s))
+    return Work(calibrated, best_s * calibrated / rounds)

@@ -4,60 +4,68 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from penstock.errors import PenstockError
 
-__all__ = ["Classes", "OTHER", "share_keep", "share_out"]
+__all__ = ["OTHER", "Priorities", "share_keep", "share_out"]
 
 OTHER = "(other)"
 
 
-@dataclass(frozen=True, slots=True)
-class Classes:
-    """The classes of a gate, their weights, and the class of everything that is not named.
+class Priorities:
+    """Priority classes of rows: a class of weight 10 is kept ten times as often as one of weight 1, up to all of it.
 
-    >>> Classes.of({"gold": 10, "bronze": 1}).names
+    Parameters
+    ----------
+    column
+        The column with a row's class: its name, or an expression.
+    weights
+        ``{value: weight}``. The key ``None`` stands for all other values; without it they get the least weight.
+    costs
+        What a row of each class costs, relative to the others, 1 where it is not said. Of two classes of the same weight the
+        dearer one is kept less.
+    floor
+        The least keep of every class, as long as there is that much to share out.
+
+    Examples
+    --------
+    >>> Priorities("tier", {"gold": 10, "bronze": 1}).names
     ('gold', 'bronze', '(other)')
+
     """
 
-    values: tuple[Hashable, ...]
-    weights: tuple[float, ...]
-    """One for each value, then that of all other values."""
-    costs: tuple[float, ...] = ()
-    """What a row costs, relative to others, in the same order."""
-    floor: float = 0.0
-    """The least keep of a class, as long as there is that much to share out."""
-
-    @classmethod
-    def of(cls, weights: Mapping[Hashable, float], costs: Mapping[Hashable, float] | None = None, floor: float = 0.0) -> Classes:
-        """Build from ``{value: weight}``; the key ``None`` is the weight of all other values, else the least weight.
-
-        ``costs`` says in the same way what a row of a class costs, 1 where it doesn't.
-        """
+    def __init__(
+        self,
+        column: Any,
+        weights: Mapping[Hashable, float],
+        *,
+        costs: Mapping[Hashable, float] | None = None,
+        floor: float = 0.0,
+    ) -> None:
         if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0.0 <= floor < 1.0:
             raise PenstockError(f"floor must lie in [0, 1), got {floor!r}")
-        for value, cost in (costs or {}).items():
-            if value is not None and value not in weights:
-                raise PenstockError(f"costs name class {value!r}, which has no weight")
-            if isinstance(cost, bool) or not isinstance(cost, int | float | np.number) or not (math.isfinite(cost) and cost > 0):
-                raise PenstockError(f"the cost of class {value!r} must be positive, got {cost!r}")
-        for value, weight in weights.items():
-            if isinstance(weight, bool) or not isinstance(weight, int | float | np.number):
-                raise PenstockError(f"the weight of class {value!r} must be a number, got {weight!r}")
-            if not (math.isfinite(weight) and weight >= 0):
-                raise PenstockError(f"the weight of class {value!r} must be zero or positive, got {weight}")
+        if not isinstance(weights, Mapping):
+            raise PenstockError(f"weights must be a mapping such as {{'gold': 10, 'bronze': 1}}, got {weights!r}")
+        _check_numbers(weights, costs or {})
         named = {value: float(weight) for value, weight in weights.items() if value is not None}
         if not named:
             raise PenstockError("weights must name at least one class, for example {'gold': 10, 'bronze': 1}")
-        other = float(weights[None]) if None in weights else min(named.values())
-        if not any((*named.values(), other)):
+        self.column = column
+        self.names_others = None in weights
+        """Whether the user gave all unnamed classes a weight."""
+        self.values: tuple[Hashable, ...] = tuple(named)
+        other = float(weights[None]) if self.names_others else min(named.values())
+        self.weights = (*named.values(), other)
+        """One per value, then that of all other values."""
+        if not any(self.weights):
             raise PenstockError("at least one class must have a weight above zero, got all zero")
         known = costs or {}
-        relative = (*(float(known.get(value, 1.0)) for value in named), float(known.get(None, 1.0)))
-        return cls(tuple(named), (*named.values(), other), relative, float(floor))
+        self.costs = (*(float(known.get(value, 1.0)) for value in named), float(known.get(None, 1.0)))
+        """What a row costs, in the same order."""
+        self.floor = float(floor)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -65,29 +73,46 @@ class Classes:
         return (*(str(value) for value in self.values), OTHER)
 
 
+def _check_numbers(weights: Mapping[Hashable, float], costs: Mapping[Hashable, float]) -> None:
+    for value, cost in costs.items():
+        if value is not None and value not in weights:
+            raise PenstockError(f"costs name class {value!r}, which has no weight")
+        if not _is_number(cost) or not (math.isfinite(cost) and cost > 0):
+            raise PenstockError(f"the cost of class {value!r} must be positive, got {cost!r}")
+    for value, weight in weights.items():
+        if not _is_number(weight):
+            raise PenstockError(f"the weight of class {value!r} must be a number, got {weight!r}")
+        if not (math.isfinite(weight) and weight >= 0):
+            raise PenstockError(f"the weight of class {value!r} must be zero or positive, got {weight}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
 def share_out(
     keep: float,
-    classes: Classes,
+    priorities: Priorities,
     offered: Sequence[float] | np.ndarray,
 ) -> np.ndarray:
-    """Share a keep out among classes by weight, cost and floor: in all, ``keep`` of the work stays, and no class goes below.
+    """Share a keep out among classes by weight, cost and floor: ``keep`` of the total work stays, and no class below the floor.
 
-    A class that costs twice as much a row is kept half as often for the same weight. If not even the floor of each can be kept,
-    all have the same.
+    A class whose rows cost twice as much is kept half as often for the same weight. Where the keep is below the floor, all
+    classes get the same.
 
-    >>> share_out(0.5, Classes.of({"gold": 9, "bronze": 1}, floor=0.2), [100, 100, 0]).tolist()
+    >>> share_out(0.5, Priorities("tier", {"gold": 9, "bronze": 1}, floor=0.2), [100, 100, 0]).tolist()
     [0.74, 0.26, 0.26]
     """
-    weight, cost = np.asarray(classes.weights), np.asarray(classes.costs)
+    weight, cost = np.asarray(priorities.weights), np.asarray(priorities.costs)
     work = np.maximum(np.asarray(offered, dtype=np.float64), 0.0) * cost
-    if keep <= classes.floor:
+    if keep <= priorities.floor:
         return np.full(len(weight), keep)
-    rest = (keep - classes.floor) / (1.0 - classes.floor)
-    return classes.floor + (1.0 - classes.floor) * share_keep(rest, (weight / cost).tolist(), work)
+    rest = (keep - priorities.floor) / (1.0 - priorities.floor)
+    return priorities.floor + (1.0 - priorities.floor) * share_keep(rest, (weight / cost).tolist(), work)
 
 
 def share_keep(keep: float, weights: Sequence[float], offered: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Give each class its keep in proportion to its weight, capped at 1, so that in all ``keep`` of the rows stay.
+    """Give each class its keep in proportion to its weight, capped at 1, so that ``keep`` of all rows stay.
 
     ``keep_i = min(1, scale * weight_i)`` with ``scale`` such that ``sum(offered_i * keep_i) = keep * sum(offered_i)``. A class of
     weight zero is kept only once every other class is whole.
@@ -108,8 +133,8 @@ def share_keep(keep: float, weights: Sequence[float], offered: Sequence[float] |
     # The dearest classes reach 1 first: walk them down and scale the rest to what is left.
     positive = np.flatnonzero(weight > 0)
     order = positive[np.argsort(-weight[positive], kind="stable")]
-    for place, first in enumerate(order):
-        rest = order[place:]
+    for index, first in enumerate(order):
+        rest = order[index:]
         scale = budget / max(float(rows[rest] @ weight[rest]), 1e-300)
         if scale * weight[first] <= 1.0:
             out[rest] = scale * weight[rest]

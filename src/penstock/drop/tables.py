@@ -1,10 +1,10 @@
 """The table of keep probabilities behind a gate, and its numpy twin.
 
-A table is the oldest slot it knows, then one keep probability a class for each slot from there on. A row looks up
+A table is the oldest slot it knows, then one keep probability per class for each slot from there on. A row looks up
 ``keep[clamp(slot - oldest, 0, SLOTS - 1) * classes + class]``. Set by batch there is one slot, so every row of a class has the
 same fate. Set by arrival, the slot is the row's arrival time, and what stands in a slot never changes once it has begun.
 
-The table of a bounded gate has one more number a slot: how many rows of a partition are kept in full. Of later ones, by their
+The table of a bounded gate has one more number per slot: how many rows of a partition are kept in full. Of later ones, by their
 rank in the partition, fewer and fewer are, so that the work of a batch has a bound whatever its size turns out to be.
 """
 
@@ -137,7 +137,6 @@ class SlotRing:
         if not self.changes:
             return KeepTable.for_batch(self.current)
         oldest = self.changes[-1][0] - SLOTS + 1
-        keeps = np.tile(self.start, (SLOTS, 1))
-        for first, entry in self.changes:
-            keeps[max(first - oldest, 0) :] = entry
-        return KeepTable(oldest, keeps)
+        entries = np.array([self.start, *(entry for _, entry in self.changes)])
+        firsts = [first for first, _ in self.changes]
+        return KeepTable(oldest, entries[np.searchsorted(firsts, np.arange(oldest, oldest + SLOTS), side="right")])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,7 +15,7 @@ from penstock.drop.tables import SLOTS, KeepTable
 from penstock.duration import is_zero_duration, parse_duration
 from penstock.errors import PenstockError
 
-__all__ = ["BEHIND", "Key", "Window", "WindowRing", "key", "window"]
+__all__ = ["BEHIND", "WholeKeys", "WholeWindows", "WindowRing"]
 
 _AHEAD = SLOTS // 4
 _RUN = 4
@@ -25,37 +25,91 @@ BEHIND = SLOTS - _AHEAD - 1
 """How many windows back a gate remembers what it decided."""
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """Whole keys: rows with the same key share their fate, at every gate of the same family."""
+@dataclass(frozen=True, slots=True, init=False)
+class WholeKeys:
+    """Keep or drop whole keys: rows with the same key share their fate.
+
+    Gates with equal keys drop the same ones, whatever their columns are called, so both sides of a join keep the same keys.
+
+    Parameters
+    ----------
+    columns
+        The names of the key columns.
+    family
+        Gates of different families drop different keys.
+
+    Examples
+    --------
+    >>> WholeKeys("user_id").columns
+    ('user_id',)
+
+    """
 
     columns: tuple[str, ...]
-    family: str = ""
+    family: str
+
+    def __init__(self, *columns: str, family: str = "") -> None:
+        if not columns or not all(isinstance(name, str) and name for name in columns):
+            raise PenstockError(f"WholeKeys needs the names of one or more columns, got {columns!r}")
+        object.__setattr__(self, "columns", tuple(columns))
+        object.__setattr__(self, "family", family)
 
 
-def key(*columns: str, family: str = "") -> Key:
-    """Keep or drop whole keys: ``shedder.gate(df, unit=ps.key("user_id"))``.
+@dataclass(frozen=True, slots=True, init=False)
+class WholeWindows:
+    """Keep or drop whole windows of event time, the same that ``F.window(time, length, slide, offset)`` makes.
 
-    Gates with equal keys drop the same ones, whatever their columns are called: both sides of a join keep the same keys. A
-    ``family`` of its own sets a gate apart.
+    Every window that is delivered is then exact.
 
-    >>> key("user_id").columns
-    ('user_id',)
+    Parameters
+    ----------
+    time
+        The name of the column with the event time.
+    length, slide, offset
+        As in ``F.window``: a text such as ``"10s"``, seconds, or a timedelta.
+    by
+        The names of group columns: each group's window is then kept or dropped on its own.
+
+    Examples
+    --------
+    >>> WholeWindows("timestamp", "10s", "5s").overlap
+    2
+
     """
-    if not columns or not all(isinstance(name, str) and name for name in columns):
-        raise PenstockError(f"key() needs the names of one or more columns, got {columns!r}")
-    return Key(tuple(columns), family)
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Whole windows of event time, and with ``by`` those of each group for themselves. All times in microseconds."""
 
     time: str
     length: int
+    """In microseconds, like slide and offset."""
     slide: int
-    offset: int = 0
-    by: tuple[str, ...] = ()
+    offset: int
+    by: tuple[str, ...]
+
+    def __init__(
+        self,
+        time: str,
+        length: str | float | timedelta,
+        slide: str | float | timedelta | None = None,
+        offset: str | float | timedelta | None = None,
+        *,
+        by: str | Sequence[str] = (),
+    ) -> None:
+        if not isinstance(time, str) or not time:
+            raise PenstockError(f"WholeWindows needs the name of the column with the time, got {time!r}")
+        length_us = _micros(length, "the length of a window")
+        slide_us = length_us if slide is None else _micros(slide, "the slide of a window")
+        if slide_us > length_us:
+            raise PenstockError(
+                f"the slide of a window must be at most its length of {length_us / 1e6:g} s, got {slide_us / 1e6:g} s"
+            )
+        offset_us = 0 if offset is None else _offset(offset)
+        values = (time, length_us, slide_us, offset_us % slide_us, (by,) if isinstance(by, str) else tuple(by))
+        for name, value in zip(("time", "length", "slide", "offset", "by"), values, strict=True):
+            object.__setattr__(self, name, value)
+        if self.overlap > _MOST_OVERLAP:
+            raise PenstockError(
+                f"a row may lie in {_MOST_OVERLAP:,} windows at most, and windows of {length_us / 1e6:g} s by "
+                f"{slide_us / 1e6:g} s make it {self.overlap:,}: take a longer slide"
+            )
 
     @property
     def overlap(self) -> int:
@@ -64,52 +118,21 @@ class Window:
 
     @property
     def run(self) -> int:
-        """How many windows in a row share their fate.
+        """How many consecutive windows share their fate.
 
-        Where windows overlap a row goes only if all of its windows do. Were each kept or not for itself, hardly a row ever would:
-        of ten windows at a keep of one quarter, 94% of the rows are in one that is kept. In runs it is 31%.
+        Where windows overlap, a row can be dropped only if all of its windows are. Decided independently, almost no row could be
+        dropped: with ten windows per row and a keep of one quarter, 94% of the rows lie in a window that is kept. In runs it is
+        31%.
         """
         return 1 if self.overlap == 1 else _RUN * self.overlap
 
     def ordinal(self, micros: int) -> int:
-        """The number of the last window that has begun by a time."""
+        """Return the number of the last window that has begun by a time."""
         return (micros - self.offset) // self.slide
 
     def start(self, ordinal: np.ndarray | int) -> np.ndarray | int:
-        """When a window begins."""
+        """Return when a window begins."""
         return ordinal * self.slide + self.offset
-
-
-def window(
-    time: str,
-    length: str | float | timedelta,
-    slide: str | float | timedelta | None = None,
-    offset: str | float | timedelta | None = None,
-    *,
-    by: str | tuple[str, ...] | list[str] = (),
-) -> Window:
-    """Keep or drop whole windows, the same as ``F.window(time, length, slide, offset)`` makes.
-
-    Every window that is delivered is then exact. With ``by``, each group's window has a fate of its own.
-
-    >>> window("timestamp", "10s", "5s").overlap
-    2
-    """
-    if not isinstance(time, str) or not time:
-        raise PenstockError(f"window() needs the name of the column with the time, got {time!r}")
-    whole = _micros(length, "the length of a window")
-    step = whole if slide is None else _micros(slide, "the slide of a window")
-    if step > whole:
-        raise PenstockError(f"the slide of a window must be at most its length of {whole / 1e6:g} s, got {step / 1e6:g} s")
-    begin = 0 if offset is None else _offset(offset)
-    groups = (by,) if isinstance(by, str) else tuple(by)
-    found = Window(time, whole, step, begin % step, groups)
-    if found.overlap > _MOST_OVERLAP:
-        raise PenstockError(
-            f"a row may lie in {_MOST_OVERLAP:,} windows at most, and windows of {whole / 1e6:g} s by {step / 1e6:g} s "
-            f"make it {found.overlap:,}: take a longer slide"
-        )
-    return found
 
 
 def _offset(value: str | float | timedelta) -> int:
@@ -124,25 +147,25 @@ def _offset(value: str | float | timedelta) -> int:
 
 
 def _micros(value: str | float | timedelta, what: str) -> int:
-    found = round(parse_duration(value, what) * 1e6)
-    if found < 1:
+    micros = round(parse_duration(value, what) * 1e6)
+    if micros < 1:
         raise PenstockError(f"{what} must be at least a microsecond, got {value!r}")
-    return found
+    return micros
 
 
 class WindowRing:
     """Which keep holds for which window: decided once, before the window begins, and never changed.
 
-    The tables that a query reads hold so many windows. One that is further ahead is kept, and stays so. One that is further back
-    is dropped, unless all was kept until then: a few rows of a window that was dropped would look like an answer.
+    The tables that a query reads hold a fixed number of windows. A window further ahead is kept, and stays so. One further back
+    is dropped, unless everything was kept until then: a few late rows of a dropped window would look like an answer.
 
-    >>> ring = WindowRing(window("t", "1s"), seed=1)
+    >>> ring = WindowRing(WholeWindows("t", "1s"), seed=1)
     >>> ring.decide(100, 0.0)
     >>> ring.keep(np.array([98, 99, 100, 101])).tolist()
     [1.0, 1.0, 0.0, 0.0]
     """
 
-    def __init__(self, unit: Window, seed: int) -> None:
+    def __init__(self, unit: WholeWindows, seed: int) -> None:
         self.unit = unit
         self.seed = seed
         self._changes: list[tuple[int, float]] = []  # neighbours differ; before the first everything is kept
@@ -178,17 +201,17 @@ class WindowRing:
         self._forgotten = bool(state["forgotten"])
 
     def keep(self, ordinals: np.ndarray) -> np.ndarray:
-        """The keep of each window."""
+        """Return the keep of each window."""
         keeps = np.array([1.0, *(keep for _, keep in self._changes)])
-        found: np.ndarray = keeps[np.searchsorted([first for first, _ in self._changes], ordinals, side="right")]
-        return found
+        of_windows: np.ndarray = keeps[np.searchsorted([first for first, _ in self._changes], ordinals, side="right")]
+        return of_windows
 
     def fate(self, ordinals: np.ndarray, *groups: pa.Array) -> np.ndarray:
-        """Whether each window is kept; of windows by group, with their groups' columns."""
+        """Return whether each window is kept; for windows by group, pass the group columns."""
         numbers = ordinals.astype(np.int64)
         starts = pa.array(self.unit.start(numbers - numbers % self.unit.run), type=pa.int64())
-        found: np.ndarray = uniform(self.seed, [starts, *groups]) < self.keep(ordinals)
-        return found
+        is_kept: np.ndarray = uniform(self.seed, [starts, *groups]) < self.keep(ordinals)
+        return is_kept
 
     def tables(self) -> tuple[KeepTable, KeepTable]:
         """Lay out two tables over a ring of windows: the keep of each, and whether a row that comes in its slide is kept.

@@ -1,7 +1,23 @@
-"""What operators cost and let through, from what a running network shows."""
+"""What does a row cost? Learners that answer from counts and times, while the job runs.
+
+All of them learn ``seconds = overhead + sum of cost * rows``, and have ``update``, ``snapshot`` and ``restore``:
+
+- `BatchFilter`: one kind of row, an answer from the first batch on.
+- `BatchRegression`: one kind of row, "unknown" while overhead and cost can't be separated.
+- `OperatorCosts`: several operators that are timed together, with errors.
+- `BucketCosts`: hundreds of buckets of keys, timed row by row or together.
+
+`LinearFilter` is the algebra that they share, and `Selectivity` answers how many rows an operator passes on.
+"""
 
 from __future__ import annotations
 
-from penstock.estimate.statistics import CostModel, Estimate, SelectivityEstimator
+from penstock.estimate.batch_filter import BatchFilter
+from penstock.estimate.batch_regression import BatchRegression
+from penstock.estimate.bucket_costs import BucketCosts
+from penstock.estimate.estimate import Estimate
+from penstock.estimate.linear_filter import LinearFilter
+from penstock.estimate.operator_costs import OperatorCosts
+from penstock.estimate.selectivity import Selectivity
 
-__all__ = ["CostModel", "Estimate", "SelectivityEstimator"]
+__all__ = ["BatchFilter", "BatchRegression", "BucketCosts", "Estimate", "LinearFilter", "OperatorCosts", "Selectivity"]

@@ -1,10 +1,11 @@
-"""The parts of a gate that touch Spark's internals: a table a running query reads, and counters it fills.
+"""The parts of a gate that touch Spark's internals: a table that a running query reads, and counters that it fills.
 
 Everything here exists in classic PySpark only. The rest of the package sees columns and plain numbers.
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,11 @@ from penstock.drop.tables import KeepTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RowMeter", "SCALE", "TableCell", "TimeMeter", "seeded_hash", "tagged"]
+__all__ = ["RowMeter", "SCALE", "TableCell", "TimeMeter", "new_tag", "seeded_hash", "tagged"]
+
+# Unique in the driver, so that gates of several shedders in one query are told apart; far from small numbers that a user's own
+# filter might hold.
+_TAGS = itertools.count(1_000_000_001)
 
 
 SCALE = 2.0**53
@@ -49,9 +54,9 @@ class TableCell:
         """Return the oldest slot of the table in force."""
         return self._call("getLong", "long", F.lit(0))
 
-    def threshold(self, place: Column) -> Column:
-        """Return entry ``place`` of the table in force: keep times ``SCALE``; null where ``place`` is null."""
-        return self._call("getDouble", "double", place + F.lit(1))
+    def threshold(self, entry: Column) -> Column:
+        """Return an entry of the table in force: keep times ``SCALE``; null where ``entry`` is null."""
+        return self._call("getDouble", "double", entry + F.lit(1))
 
     def _call(self, method: str, kind: str, index: Column) -> Column:
         expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
@@ -67,7 +72,7 @@ class TableCell:
 
 
 def _pack(table: KeepTable) -> bytearray:
-    """Spark's layout of an array without nulls: the length, one null bit an element in whole words, then 8 bytes each."""
+    """Spark's layout of an array without nulls: the length, one null bit per element in whole words, then 8 bytes each."""
     thresholds = np.ascontiguousarray(table.keeps.ravel() * SCALE, dtype="<f8")
     length = 1 + len(thresholds)
     null_words = (length + 63) // 64
@@ -75,9 +80,9 @@ def _pack(table: KeepTable) -> bytearray:
 
 
 class RowMeter:
-    """A count and a sum over rows that pass an expression, at about a nanosecond a row.
+    """A count and a sum over rows that pass an expression, at about a nanosecond per row.
 
-    ``Dataset.observe`` takes the rows out of the generated code and costs 15 to 60 ns a row. This is an accumulator that the
+    ``Dataset.observe`` takes the rows out of the generated code and costs 15 to 60 ns per row. This is an accumulator that the
     generated code calls directly. Catalyst has no expression for a call without a result; the one that fills a Java bean
     calls any one-argument method of an object it is given, and that is what is used here.
     """
@@ -93,10 +98,10 @@ class RowMeter:
         return ~self._after_adding(value, "isZero", "boolean", deterministic=True)
 
     def ranking(self) -> Column:
-        """Return the place of each row among those of its task that reach this: 1, 2, 3, ...
+        """Return the rank of each row among those of its task that reach this: 1, 2, 3, ...
 
         A task has a copy of the accumulator that begins at zero. Spark's own ``monotonically_increasing_id`` would do, but is
-        refused in streaming queries. The same rows in the same partitions have the same places, so a replay repeats them.
+        refused in streaming queries. The same rows in the same partitions have the same ranks, so a replay repeats them.
         """
         return self._after_adding(F.lit(0).cast("bigint"), "count", "long", deterministic=False)
 
@@ -134,9 +139,9 @@ class TimeMeter(RowMeter):
         spark._jsc.sc().register(self._accumulator)
 
     def latest(self) -> int | None:
-        """The greatest so far; ``None`` before the first."""
-        found = self._accumulator.value()
-        return int(found.max()) if int(found.count()) else None
+        """Return the greatest so far; ``None`` before the first."""
+        statistics = self._accumulator.value()
+        return int(statistics.max()) if int(statistics.count()) else None
 
 
 def seeded_hash(spark: SparkSession, seed: int, columns: Sequence[Column]) -> Column:
@@ -144,6 +149,11 @@ def seeded_hash(spark: SparkSession, seed: int, columns: Sequence[Column]) -> Co
     jvm = _jvm(spark)
     children = jvm.PythonUtils.toSeq([_expression(jvm, column) for column in columns])
     return _column(jvm, jvm.org.apache.spark.sql.catalyst.expressions.XxHash64(children, seed))
+
+
+def new_tag() -> int:
+    """Return a number by which something can be found in a plan."""
+    return next(_TAGS)
 
 
 def tagged(tag: int, condition: Column | None = None) -> Column:

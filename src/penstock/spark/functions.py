@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from penstock.errors import PenstockError
 
-__all__ = ["avg", "count", "sum", "total"]
+__all__ = ["estimated_avg", "estimated_count", "estimated_sum", "estimated_total"]
 
 _SIGNS = 24  # more make the error surer, and the plan longer, which Spark makes anew in every micro-batch
 _SALT = "penstock signs"
@@ -36,7 +36,9 @@ _ROUNDING = 1e-14
 ColumnOrName = Column | str
 
 
-def count(weight: ColumnOrName, *, cluster: ColumnOrName | Sequence[ColumnOrName] = (), confidence: float = 0.95) -> Column:
+def estimated_count(
+    *, weight: ColumnOrName, cluster: ColumnOrName | Sequence[ColumnOrName] = (), confidence: float = 0.95
+) -> Column:
     """Estimate how many rows there were: a struct of ``estimate``, ``error``, ``lower`` and ``upper``.
 
     ``error`` is one standard error; the bounds hold with the given confidence. A row without a weight stands for itself.
@@ -50,10 +52,10 @@ def count(weight: ColumnOrName, *, cluster: ColumnOrName | Sequence[ColumnOrName
     return _struct(estimate, error, z, least=F.coalesce(seen, F.lit(0.0))).alias("count")
 
 
-def sum(  # noqa: A001 - as in SQL
+def estimated_sum(
     column: ColumnOrName,
-    weight: ColumnOrName,
     *,
+    weight: ColumnOrName,
     cluster: ColumnOrName | Sequence[ColumnOrName] = (),
     confidence: float = 0.95,
 ) -> Column:
@@ -68,10 +70,10 @@ def sum(  # noqa: A001 - as in SQL
     return found.alias(f"sum({_name(column)})")
 
 
-def avg(
+def estimated_avg(
     column: ColumnOrName,
-    weight: ColumnOrName,
     *,
+    weight: ColumnOrName,
     cluster: ColumnOrName | Sequence[ColumnOrName] = (),
     center: float = 0.0,
     confidence: float = 0.95,
@@ -80,7 +82,7 @@ def avg(
 
     It is a ratio of two estimates, so its error is that of the deviations from it, to the first order: good from some tens of
     rows on. Of values that lie close together and far from zero, such as times since 1970, give a ``center`` near them: the error
-    comes from their squares, and without it the digits don't reach. It is then told too large, never too small.
+    comes from their squares, and without it the digits don't reach. It is then overestimated, never underestimated.
     """
     z = _quantile(confidence, clustered=_is_clustered(cluster))
     if not (isinstance(center, int | float) and math.isfinite(center)):
@@ -106,7 +108,7 @@ def avg(
     return found.alias(f"avg({_name(column)})")
 
 
-def total(estimates: ColumnOrName, *, confidence: float = 0.95) -> Column:
+def estimated_total(estimates: ColumnOrName, *, confidence: float = 0.95) -> Column:
     """Add up estimates of a first aggregation in a second one: counts or sums of groups whose rows share no fate.
 
     Groups of a row gate share none. Of a key gate they do if a key's rows are in several groups: then the error is too small, and

@@ -1,28 +1,49 @@
-"""What must be true of a query for its gates' units to mean what they say; looked up in the query's plan."""
+"""What a query's plan must hold for its gates to mean what they say, and which answers they put at risk."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from penstock.drop.units import BEHIND, Key, Window
+from penstock.drop.units import BEHIND, WholeKeys, WholeWindows
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
-from penstock.spark.gate import Gate
+from penstock.spark.gates import Gate
 
-__all__ = ["check_keys", "check_windows", "refuse_windows", "with_late_watermark"]
+__all__ = ["check_keys", "check_windows", "find_risks", "refuse_windows"]
+
+# Aggregates that no weight scales back up, as Spark writes them in a plan.
+_NOT_SCALED = (
+    "min",
+    "max",
+    "approx_count_distinct",
+    "percentile",
+    "percentile_approx",
+    "approx_percentile",
+    "median",
+    "mode",
+    "collect_set",
+    "min_by",
+    "max_by",
+    "first",
+    "last",
+    "percentile_cont",
+    "percentile_disc",
+    "hll_sketch_agg",
+)
+_DISTINCT = ("Deduplicate", "DeduplicateWithinWatermark", "Distinct")  # nodes of a plan
 
 
 def check_keys(gates: Sequence[Gate]) -> None:
     """Equal keys share their fate at all gates of a family only if they are hashed alike."""
     first: dict[tuple[str, int], Gate] = {}
     for gate in gates:
-        if isinstance(gate.unit, Key):
-            other = first.setdefault((gate.unit.family, len(gate.hashed)), gate)
-            if other.hashed != gate.hashed:
+        if isinstance(gate.specification.unit, WholeKeys):
+            other = first.setdefault((gate.specification.unit.family, len(gate.key_types)), gate)
+            if other.key_types != gate.key_types:
                 raise PenstockError(
-                    f"gates {other.name!r} and {gate.name!r} keep whole keys of different types ({', '.join(other.hashed)} and "
-                    f"{', '.join(gate.hashed)}), so equal keys would not share their fate: cast them to one type before the "
+                    f"gates {other.name!r} and {gate.name!r} keep whole keys of different types ({', '.join(other.key_types)} and "
+                    f"{', '.join(gate.key_types)}), so equal keys would not share their fate: cast them to one type before the "
                     "gates, or give one gate a family of its own"
                 )
 
@@ -39,26 +60,27 @@ def refuse_windows(gates: Sequence[Gate]) -> None:
 def check_windows(plan: str, gates: Sequence[Gate]) -> None:
     """The windows that are aggregated must be those that are kept."""
     for gate in gates:
-        if not isinstance(gate.unit, Window):
+        if gate.windows is None:
             continue
+        unit = gate.windows.unit
         if "Aggregate [" in plan:
-            _check_same(plan, gate.name, gate.unit)
-            if gate.unit.overlap > 1 and f"-{gate.whole_tag})" not in plan:
+            _check_same(plan, gate.name, unit)
+            if unit.overlap > 1 and f"-{gate.windows.whole_tag})" not in plan:
                 raise PenstockError(
                     f"gate {gate.name!r} keeps whole windows that overlap, and those it drops would show in part: "
                     "pass the result of the aggregation through shedder.whole(...)"
                 )
-        _check_watermark(plan, gate.name, gate.unit)
+        _check_watermark(plan, gate.name, unit)
 
 
-def _check_same(plan: str, gate: str, unit: Window) -> None:
+def _check_same(plan: str, gate: str, unit: WholeWindows) -> None:
     """Spark writes windows as arithmetic in microseconds: a remainder by the slide, plus the length."""
     wanted = (f"- {unit.offset}) % {unit.slide})", f"+ {unit.length})")
     if "precisetimestampconversion" in plan and not all(part in plan for part in wanted):
         offset = f", offset {unit.offset / 1e6:g} s" if unit.offset else ""
         raise PenstockError(
             f"gate {gate!r} keeps whole windows of {unit.length / 1e6:g} s by {unit.slide / 1e6:g} s{offset}, and the query "
-            "aggregates by others, which would show in part: give ps.window() what F.window() has"
+            "aggregates by others, which would show in part: give WholeWindows what F.window() has"
         )
     grouped = " ".join(re.findall(r"Aggregate \[(.*?)\], \[", plan))
     for name in unit.by:
@@ -69,7 +91,7 @@ def _check_same(plan: str, gate: str, unit: Window) -> None:
             )
 
 
-def _check_watermark(plan: str, gate: str, unit: Window) -> None:
+def _check_watermark(plan: str, gate: str, unit: WholeWindows) -> None:
     for text in re.findall(r"EventTimeWatermark .*, ([^,\n]+)", plan):
         parts = re.findall(r"[0-9.]+ [a-z]+", text)
         try:
@@ -80,23 +102,43 @@ def _check_watermark(plan: str, gate: str, unit: Window) -> None:
         if windows > BEHIND:
             raise PenstockError(
                 f"gate {gate!r} remembers what it decided of the last {BEHIND:,} windows, and with a watermark of {text.strip()} "
-                f"older ones are still open ({unit.slide / 1e6:g} s a slide): take longer windows, or a shorter watermark"
+                f"older ones are still open ({unit.slide / 1e6:g} s per slide): take longer windows, or a shorter watermark"
             )
 
 
-def with_late_watermark(plan: str, gates: Sequence[Gate]) -> list[str]:
+def find_risks(plan: str, gates: Sequence[Gate]) -> list[str]:
+    """Return which of the query's answers a gate makes wrong, whatever the weights; one line each."""
+    risks = [
+        f"the watermark stands behind gate {name!r} and sees only what that keeps, so rows may count that come too late in the "
+        "job without shedding: put withWatermark before the gate"
+        for name in _gates_before_a_watermark(plan, gates)
+    ]
+    if all(gate.specification.unit is not None for gate in gates):
+        return risks
+    names = [name for name in _NOT_SCALED if re.search(rf"\b{name}\(", plan)]
+    names += ["distinct rows"] if any(re.search(rf"\b{name}\b", plan) for name in _DISTINCT) else []
+    names += ["count(distinct)"] if re.search(r"\bcount\(distinct ", plan) else []
+    if names:
+        risks.append(
+            f"{', '.join(names)} over a gate of rows covers only the rows kept; weights cannot correct it. A gate with "
+            "unit=WholeKeys(...) or WholeWindows(...) gives exact answers for the keys or windows it keeps"
+        )
+    return risks
+
+
+def _gates_before_a_watermark(plan: str, gates: Sequence[Gate]) -> list[str]:
     """Gates of whole units with a watermark behind them: it would see only what they keep."""
-    found = []
+    names = []
     for gate in gates:
         lines = plan.partition(f"-{gate.kept_tag})")[0].splitlines()
         depth = _depth(lines.pop()) if lines else 0
         for line in reversed(lines):
             if _depth(line) < depth:
                 depth = _depth(line)
-                if "EventTimeWatermark" in line and gate.unit is not None:
-                    found.append(gate.name)
+                if "EventTimeWatermark" in line and gate.specification.unit is not None:
+                    names.append(gate.name)
                     break
-    return found
+    return names
 
 
 def _depth(line: str) -> int:

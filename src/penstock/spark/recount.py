@@ -18,8 +18,8 @@ from pyarrow import fs
 from penstock.control.base import GateCount
 from penstock.errors import PenstockError
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.gate import Gate
-from penstock.spark.monitor import PlanCounter
+from penstock.spark.gates import Gate
+from penstock.spark.plan_counts import PlanCounter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +60,7 @@ def recount(
         if filesystem.get_file_info(scratch).type == fs.FileType.Directory:
             filesystem.delete_dir(scratch)
     for gate in gates:
-        gate.meters.take()  # these rows were seen before
+        gate.take_reading()  # these rows were counted before
     return found
 
 

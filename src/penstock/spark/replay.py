@@ -41,6 +41,7 @@ from penstock.errors import PenstockError
 from penstock.simulation.keys import costs_of_keys, splitmix64, uniform_keys, zipf_keys
 from penstock.simulation.trace import load_trace
 from penstock.simulation.traffic import Traffic, option_names, traffic_from_options
+from penstock.spark.worker_python import check_worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +60,7 @@ _GENERATED = ("generator", "cost_classes", "payload_bytes")
 
 def register_replay(spark: SparkSession) -> None:
     """Make the format ``penstock-replay`` known to a session; a second time does no harm."""
+    check_worker_python(spark, "the replay source")
     spark.dataSource.register(ReplaySource)
 
 

@@ -1,88 +1,35 @@
-"""From Spark's progress and plans to an ``Observation``.
+"""Rows offered and kept at the gates of a batch, read from where Spark counts them anyway.
 
-Rows are counted where Spark counts them anyway: a gate is two filters, and each filter's output rows are a metric of its plan.
-While ``foreachBatch`` runs, the plan of the batch is at hand, and mostly it still is when a native sink's batch is reported.
-Where it is not, the SQL status store has the counts by execution.
+A gate is two filters, and each filter's output rows are a metric of its plan. While ``foreachBatch`` runs, the plan of the batch is
+at hand, and mostly it still is when a native sink's batch is reported. Where it is not, the SQL status store has the counts by
+execution.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.control.base import GateCount
-from penstock.spark.gate import Gate
-from penstock.spark.offsets import rows_between
+from penstock.spark.gates import Gate
 
-__all__ = ["PlanCounter", "Progress", "counts_from_store"]
+__all__ = ["PlanCounter", "counts_from_store"]
 
-log = logging.getLogger("penstock")
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What Spark reports of one batch."""
-
-    batch_id: int
-    run_id: str
-    start_s: float
-    end_s: float
-    busy_s: float
-    backlog_rows: dict[str, int]
-    skipped: bool = False
-    """The batch had input but nothing was run: after a crash, its sink had it already."""
-
-    @classmethod
-    def parse(cls, text: str) -> Progress | None:
-        """Read Spark's JSON; ``None`` for a report of a trigger that ran no batch."""
-        report = json.loads(text)
-        durations = report.get("durationMs", {})
-        if "addBatch" not in durations or "triggerExecution" not in durations:
-            return None
-        start_s = datetime.fromisoformat(report["timestamp"]).timestamp()
-        duration_s = durations["triggerExecution"] / 1e3
-        sources = enumerate(report.get("sources", []))
-        backlog = {f"source{place}": _backlog(source, duration_s) for place, source in sources}
-        return cls(
-            batch_id=report["batchId"],
-            run_id=report["runId"],
-            start_s=start_s,
-            end_s=start_s + duration_s,
-            busy_s=durations["addBatch"] / 1e3,
-            backlog_rows=backlog,
-            skipped=not report.get("numInputRows") and any(s.get("startOffset") != s.get("endOffset") for s in report["sources"]),
-        )
-
-
-def _backlog(source: dict[str, Any], duration_s: float) -> int:
-    """Rows that wait at a source when a batch ends.
-
-    What Spark calls the latest offset was taken when the batch was planned, so it shows only what a cap on the batch's size left
-    behind. The rows that came while the batch ran are put at the rate at which its own rows came.
-    """
-    left = rows_between(_as_text(source.get("endOffset")), _as_text(source.get("latestOffset"))) or 0
-    return left + round((source.get("inputRowsPerSecond") or 0.0) * duration_s)
-
-
-def _as_text(offset: Any) -> str | None:
-    """Offsets come as JSON text or as JSON values, by source."""
-    return offset if offset is None or isinstance(offset, str) else json.dumps(offset)
+_RECENT_EXECUTIONS = 64
+_LOOKS = 20
+_FIELDS = 25  # Spark's own limit for a line of a plan; a condition is not cut by it
 
 
 class PlanCounter:
     """Counts at the gates of one query, read from the plan of the batch that has just run.
 
-    Every look at a plan is a call to the JVM, so it is remembered where the filters stood, and checked that they still do.
+    Every look at a plan is a call to the JVM, so the numbers of the filters' nodes are remembered, and checked.
     """
 
     def __init__(self, gates: Sequence[Gate]) -> None:
         self._gates = gates
-        self._places: dict[int, list[int]] = {}
+        self._positions: dict[int, list[int]] = {}
         self._looks = 0
 
     def read(self, plan: Any) -> dict[str, GateCount]:
@@ -90,13 +37,14 @@ class PlanCounter:
         rows = {tag: sum(_rows(node) for node in nodes) for tag, nodes in self._find(plan).items()}
         return _gate_counts(self._gates, rows)
 
-    def learn_partitions(self, plan: Any, counts: dict[str, GateCount]) -> None:
-        """Find out how many tasks a batch has at each bounded gate: in the first batches, for a small one may have fewer."""
+    def tasks(self, plan: Any, counts: Mapping[str, GateCount]) -> dict[str, int]:
+        """Return how many tasks the batch had at each bounded gate; looked up in the first batches only, since it costs calls."""
+        tasks = {}
         for gate in self._gates:
-            if gate.bounded and counts[gate.name].offered and self._looks < _LOOKS:
+            if gate.specification.is_bounded and counts[gate.name].offered and self._looks < _LOOKS:
                 self._looks += 1
-                tasks = sum(int(node.execute().getNumPartitions()) for node in self._find(plan)[gate.kept_tag])
-                gate.partitions = max(tasks, gate.partitions or 1)
+                tasks[gate.name] = sum(int(node.execute().getNumPartitions()) for node in self._find(plan)[gate.kept_tag])
+        return tasks
 
     def reset(self, plan: Any) -> None:
         """Set the counts of a plan back to zero."""
@@ -105,29 +53,30 @@ class PlanCounter:
                 node.metrics().apply("numOutputRows").reset()
 
     def _find(self, plan: Any) -> dict[int, list[Any]]:
-        if self._places:
-            found = {tag: [plan.apply(place) for place in places] for tag, places in self._places.items()}
-            if all(_is_tagged(node, tag) for tag, nodes in found.items() for node in nodes):
-                return found
+        if self._positions:
+            remembered = {tag: [plan.apply(position) for position in positions] for tag, positions in self._positions.items()}
+            if all(_is_tagged(node, tag) for tag, nodes in remembered.items() for node in nodes):
+                return remembered
         tags = [tag for gate in self._gates for tag in (gate.offered_tag, gate.kept_tag)]
-        found, self._places = {tag: [] for tag in tags}, {}
-        places: dict[int, list[int]] = {tag: [] for tag in tags}
-        numbered = True
-        for place, node in enumerate(_walk(plan)):
+        self._positions = {}
+        filters: dict[int, list[Any]] = {tag: [] for tag in tags}
+        positions: dict[int, list[int]] = {tag: [] for tag in tags}
+        is_numbered = True
+        for position, node in enumerate(_walk(plan)):
             name = node.nodeName()
-            numbered = numbered and name != "AdaptiveSparkPlan"  # Spark numbers the nodes outside of it only
+            is_numbered = is_numbered and name != "AdaptiveSparkPlan"  # Spark numbers the nodes outside of it only
             if name == "Filter":
                 condition = node.condition().toString()
                 for tag in (tag for tag in tags if f"-{tag})" in condition):
-                    found[tag].append(node)
-                    places[tag].append(place)
-        if numbered and all(places.values()):
-            self._places = places
-        return found
+                    filters[tag].append(node)
+                    positions[tag].append(position)
+        if is_numbered and all(positions.values()):
+            self._positions = positions
+        return filters
 
 
 def _gate_counts(gates: Sequence[Gate], rows: dict[int, int]) -> dict[str, GateCount]:
-    """Turn rows by tag into counts by gate; a gate that is in no plan had no rows."""
+    """Turn rows by tag into counts by gate; a gate in no plan had no rows."""
     return {gate.name: GateCount(rows.get(gate.offered_tag, 0), rows.get(gate.kept_tag, 0)) for gate in gates}
 
 
@@ -181,16 +130,16 @@ def _executions(store: Any, run_id: str, batch_id: int) -> list[Any]:
     count = store.executionsCount()
     recent = store.executionsList(max(0, count - _RECENT_EXECUTIONS), _RECENT_EXECUTIONS)
     wanted, before = (f"runId = {run_id}\nbatch = {number}" for number in (batch_id, batch_id - 1))
-    found = []
+    executions = []
     # Newest first, up to the batch before: each look is a call to the JVM, and the batch is among the last few.
-    for place in range(recent.size() - 1, -1, -1):
-        execution = recent.apply(place)
+    for position in range(recent.size() - 1, -1, -1):
+        execution = recent.apply(position)
         description = execution.description()
         if description.endswith(before):
             break
         if description.endswith(wanted):
-            found.append(execution)
-    return found
+            executions.append(execution)
+    return executions
 
 
 def _execution_rows(store: Any, execution_id: int, gates: Sequence[Gate]) -> dict[int, int]:
@@ -206,11 +155,6 @@ def _execution_rows(store: Any, execution_id: int, gates: Sequence[Gate]) -> dic
             if f"-{tag})" in description:
                 rows[tag] = rows.get(tag, 0) + _output_rows(node, values)
     return rows
-
-
-_RECENT_EXECUTIONS = 64
-_LOOKS = 20
-_FIELDS = 25  # Spark's own limit for a line of a plan; a condition is not cut by it
 
 
 def _output_rows(node: Any, values: Any) -> int:

@@ -1,0 +1,135 @@
+"""Decisions by arrival: one holds for the rows that arrive from a moment on, whatever batch they come in.
+
+What stands in a slot of arrival time never changes once the slot has begun. So the fate of a row depends on the row and the journal
+alone, however the engine batches, retries or replays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from penstock.control.base import Controller, Decision, GateCount
+from penstock.decision.core import QueryCore, prepend
+from penstock.decision.events import BatchEnded, BatchPlanned, BatchTimes
+from penstock.decision.gate_state import SlotGate
+from penstock.decision.instructions import Append, Instruction, Publish, Warn
+from penstock.drop.tables import slot_of, slot_start_s
+from penstock.errors import PenstockError
+from penstock.journal.records import DecisionRecord
+from penstock.journal.state import JournalState
+
+__all__ = ["ByArrival", "MARGIN_S"]
+
+MARGIN_S = 0.25
+"""A decision takes effect this long after it is made: time to make it durable, and a margin for clocks that disagree."""
+
+
+class ByArrival(QueryCore):
+    """Decides when a batch has ended, for the rows that arrive a little later.
+
+    >>> from penstock.control import KeepAll
+    >>> from penstock.decision.events import BatchTimes
+    >>> from penstock.drop.shares import EqualShare
+    >>> core = ByArrival([SlotGate("in", EqualShare())], KeepAll(2.0))
+    >>> ended = BatchEnded(0, 11.0, {"in": GateCount(500, 500)}, times=BatchTimes(10.0, 11.0), backlog_rows={"source": 20})
+    >>> (append,) = core.end_batch(ended)                   # everything is kept as before: no decision, only the record
+    >>> append.records[0].backlog_rows
+    20
+    """
+
+    how: ClassVar[str] = "by arrival"
+
+    def __init__(
+        self,
+        gates: Sequence[SlotGate],
+        controller: Controller,
+        label: str = "query",
+        *,
+        is_warm: bool = False,
+        margin_s: float = MARGIN_S,
+    ) -> None:
+        super().__init__(gates, controller, label, is_warm=is_warm)
+        self._gates = tuple(gates)
+        self._margin_s = margin_s
+        for gate in self._gates:
+            gate.wishes[label] = 1.0
+
+    def restore(self, state: JournalState) -> list[Instruction]:
+        """Continue where the journal ends: every slot gets back what was decided for it."""
+        instructions = super().restore(state)
+        decided = [decision for decision in state.decisions if decision.from_slot is not None]
+        for gate in self._gates:
+            gate.wishes[self.label] = self.keep
+            changes = [(int(d.from_slot or 0), d.gates[gate.name]) for d in decided if gate.name in d.gates]
+            try:
+                gate.ring.merge(changes)
+            except PenstockError as error:
+                raise PenstockError(f"gate {gate.name!r}: {error}; use a new checkpoint, or the old weights") from None
+            instructions.append(Publish(gate.name, gate.tables()))
+        return instructions
+
+    def plan_batch(self, event: BatchPlanned) -> list[Instruction]:  # noqa: ARG002 - rows were decided when they arrived
+        """Nothing to do."""
+        return []
+
+    def end_batch(self, event: BatchEnded) -> list[Instruction]:
+        """Record the batch and decide for the slots to come."""
+        warnings = self.learn(event)
+        for gate in self._gates:
+            if gate.name in event.tasks:
+                gate.update_tasks(event.tasks[gate.name])
+        record = self.record_batch(event)
+        if event.times is None:  # its report never came: it can be counted, but not judged
+            return [*warnings, Append((record,))]
+        decision, more = self.decide(self.observe(record, event.times, backlog_rows=event.backlog_rows or {}))
+        instructions: list[Instruction] = [*warnings, *more]
+        if decision.keep is not None:
+            instructions += self._decide(decision, decision.keep, event.now_s)
+        return prepend(record, instructions)
+
+    def _decide(self, decision: Decision, keep: float, now_s: float) -> list[Instruction]:
+        """Return the decision for slots to come; nothing if it changes nothing."""
+        self.keep = keep
+        for gate in self._gates:
+            gate.wishes[self.label] = keep
+        entries = {gate.name: gate.entries(min(gate.wishes.values()), decision.full_rows) for gate in self._gates}
+        if all(entries[gate.name] == gate.ring.current for gate in self._gates):
+            return []
+        decided = [slot + 1 for gate in self._gates for slot, _ in gate.ring.changes[-1:]]
+        from_slot = max([slot_of(now_s + self._margin_s) + 1, 0, *decided])
+        return self._for_all(self.record_decision(entries, keep, from_slot=from_slot))
+
+    def _for_all(self, instructions: list[Instruction]) -> list[Instruction]:
+        """Journal a decision for every query that reads one of its gates."""
+        shared: list[Instruction] = []
+        for record in (r for i in instructions if isinstance(i, Append) for r in i.records if isinstance(r, DecisionRecord)):
+            for query in {label: None for gate in self._gates for label in gate.wishes if label != self.label}:
+                part = {gate.name: record.gates[gate.name] for gate in self._gates if query in gate.wishes}
+                shared.append(Append((replace(record, gates=part, controller=None),), query=query))
+        # The others first: this core's own record is what confirms the decision.
+        return [*shared, *instructions]
+
+    def confirm(self, decision: DecisionRecord, now_s: float) -> list[Instruction]:
+        """Put the decision in force, or take it back if its first slot has begun."""
+        slot = decision.from_slot
+        if slot is None or all(decision.gates[gate.name] == gate.ring.current for gate in self._gates):
+            return []
+        if now_s >= slot_start_s(slot):
+            # A stall as long as the margin: rows of that slot may have been judged by the old table.
+            void = replace(decision, gates={gate.name: gate.ring.current for gate in self._gates})
+            message = f"{self.label}: a decision took longer than {self._margin_s:g} s to journal and was dropped"
+            return [*self._for_all([Append((void,))]), Warn(message)]
+        return [Publish(gate.name, gate.put_in_force_from(slot, decision.gates[gate.name])) for gate in self._gates]
+
+    def keep_of(self, counts: Mapping[str, GateCount]) -> float:
+        """Return the share that was kept: a batch may hold rows of several decisions."""
+        offered = sum(count.offered for count in counts.values())
+        return sum(count.kept for count in counts.values()) / offered if offered else self.keep
+
+    def end(self, times: BatchTimes | None = None) -> list[Instruction]:  # noqa: ARG002 - each batch came with its times
+        """Stop counting among the queries that share its gates."""
+        for gate in self._gates:
+            gate.wishes.pop(self.label, None)
+        return []

@@ -1,0 +1,207 @@
+"""One controlled query as a state machine: events in, instructions out. It reads no clock, starts no thread, does no I/O.
+
+A driver (Spark's by batch or by arrival, the simulator, a test's fake engine) calls the methods and carries out what they return,
+in order. Whatever must be durable before it takes effect is an ``Append``; once it is, the driver calls ``confirm``, and only
+then the core counts on it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from penstock.control.base import Controller, Decision, GateCount, Observation
+from penstock.decision.events import BatchEnded, BatchPlanned, BatchTimes, MeterReading
+from penstock.decision.gate_state import GateState
+from penstock.decision.instructions import Append, Instruction, Warn
+from penstock.journal.records import BatchRecord, DecisionRecord
+from penstock.journal.state import JournalState
+
+__all__ = ["QueryCore", "prepend"]
+
+_SNAPSHOT_EVERY = 1_000
+"""Batches between two records of all window decisions; fewer than a journal keeps decisions."""
+
+
+class QueryCore(ABC):
+    """The decisions of one query: its gates, its controller, and what both have seen.
+
+    Nothing that goes wrong with a controller stops the job: the last table stays, and the user is told.
+
+    Parameters
+    ----------
+    gates
+        The query's gates.
+    controller
+        Says what to keep. The core calls it once per batch.
+    label
+        The query's name, for messages.
+    is_warm
+        Whether the engine is warm: else the first batch with rows is marked as cold, and its time says little.
+
+    """
+
+    how: ClassVar[str]
+    """How decisions take effect: by batch or by arrival."""
+
+    def __init__(
+        self, gates: Sequence[GateState], controller: Controller, label: str = "query", *, is_warm: bool = False
+    ) -> None:
+        self.gates = tuple(gates)
+        self.controller = controller
+        self.label = label
+        self.keep = 1.0
+        """The keep in force."""
+        self._memory = JournalState()
+        self._is_cold = not is_warm
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def restore(self, state: JournalState) -> list[Instruction]:
+        """The query starts, or starts again: continue where its journal ends. The state must be the journal's own, and live."""
+        self._memory = state
+        for decision in reversed(state.decisions):
+            if decision.controller is not None:
+                self.keep = decision.keep
+                return self._restore_controller(decision.controller)
+        return []
+
+    @abstractmethod
+    def plan_batch(self, event: BatchPlanned) -> list[Instruction]:
+        """A batch is about to run."""
+
+    @abstractmethod
+    def end_batch(self, event: BatchEnded) -> list[Instruction]:
+        """A batch has run."""
+
+    @abstractmethod
+    def confirm(self, decision: DecisionRecord, now_s: float) -> list[Instruction]:
+        """A decision of this core is durable."""
+
+    def end(self, times: BatchTimes | None = None) -> list[Instruction]:  # noqa: ARG002 - by arrival they are known
+        """The query has ended; ``times`` are those of its last batch, if the engine reported them."""
+        return []
+
+    # -- what both ways share ------------------------------------------------------------------------------------------
+
+    def record_batch(self, event: BatchEnded) -> BatchRecord:
+        """Return the ledger's entry of a batch."""
+        readings = event.readings
+        timed = [reading for reading in readings.values() if reading.mean_arrival_s is not None]
+        kept = sum(reading.kept for reading in timed)
+        arrival_sum_s = sum(reading.kept * (reading.mean_arrival_s or 0.0) for reading in timed)
+        event_times = {gate.name: gate.event_time for gate in self.gates}
+        classes = {
+            name: _class_counts(reading, event.counts[name]) for name, reading in readings.items() if reading.kept_by_class
+        }
+        times = event.times
+        return BatchRecord(
+            batch_id=event.batch_id,
+            gates={name: (count.offered, count.kept) for name, count in event.counts.items()},
+            keep=self.keep_of(event.counts),
+            start_s=None if times is None else times.start_s,
+            end_s=None if times is None else times.end_s,
+            busy_s=None if times is None else times.busy_s,
+            mean_arrival_s=arrival_sum_s / kept if kept else None,
+            backlog_rows=sum(event.backlog_rows.values()) if event.backlog_rows else None,
+            null_arrivals=sum(reading.null_arrivals for reading in readings.values()),
+            older_than_ring=sum(reading.older_than_ring for reading in readings.values()),
+            latest={name: time for name, time in event_times.items() if time is not None} or None,
+            classes=classes or None,
+            work_s=sum(work) if (work := [reading.work.total_s for reading in readings.values() if reading.work]) else None,
+            outputs=event.outputs,
+            recounted=event.is_recounted,
+        )
+
+    def keep_of(self, counts: Mapping[str, GateCount]) -> float:  # noqa: ARG002 - by arrival it depends on them
+        """Return the keep probability that a batch had."""
+        return self.keep
+
+    def learn(self, event: BatchEnded) -> list[Instruction]:
+        """Let the gates learn from a batch, and tell the user what its rows lacked."""
+        warnings: list[Instruction] = []
+        for gate in self.gates:
+            gate.update_event_time(event.event_times.get(gate.name))
+            reading = event.readings.get(gate.name)
+            if reading is None:
+                continue
+            messages = [gate.update(reading)]
+            if reading.null_arrivals:
+                messages.append("rows without an arrival time are always kept")
+            if reading.older_than_ring:
+                messages.append("some rows arrived longer ago than decisions are kept for, and share the oldest one")
+            warnings += [Warn(f"gate {gate.name!r}: {message}") for message in messages if message is not None]
+        return warnings
+
+    def observe(self, record: BatchRecord, times: BatchTimes, **more: Any) -> Observation:
+        """Return what a controller sees of a batch."""
+        is_cold = self._is_cold
+        self._is_cold = is_cold and not any(kept for _, kept in record.gates.values())  # an empty batch warms nothing up
+        return Observation(
+            batch_id=record.batch_id,
+            start_s=times.start_s,
+            end_s=times.end_s,
+            gates={name: GateCount(*count) for name, count in record.gates.items()},
+            keep=record.keep if record.keep is not None else 1.0,
+            busy_s=times.busy_s,
+            mean_arrival_s=record.mean_arrival_s,
+            work_s=record.work_s,
+            cold=is_cold,
+            **more,
+        )
+
+    def decide(self, observation: Observation) -> tuple[Decision, list[Instruction]]:
+        """Ask the controller; it has no opinion where it fails."""
+        try:
+            decision = self.controller.update(observation)
+        except Exception as error:  # whatever a user's controller raises, the job goes on
+            return Decision(), [self.warn_failure("decide", error)]
+        return decision, [] if decision.note is None else [Warn(f"{self.label}: {decision.note}")]
+
+    def record_decision(self, entries: Mapping[str, tuple[float, ...]], keep: float, **when: Any) -> list[Instruction]:
+        """Return what makes a decision durable, with the controller's memory and, every so often, that of the gates."""
+        instructions: list[Instruction] = []
+        try:
+            memory = self.controller.snapshot()
+        except Exception as error:  # as above
+            memory = None
+            instructions.append(self.warn_failure("take a snapshot of the controller", error))
+        windows = {}
+        if (when.get("batch_id") or 0) % _SNAPSHOT_EVERY == 0:
+            snapshots = {gate.name: gate.snapshot() for gate in self.gates}
+            windows = {name: snapshot for name, snapshot in snapshots.items() if snapshot is not None}
+        record = DecisionRecord(gates=entries, keep=keep, controller=memory, windows=windows or None, **when)
+        return [*instructions, Append((record,))]
+
+    def warn_failure(self, what: str, error: Exception) -> Warn:
+        """Return one line about something that failed."""
+        return Warn(f"{self.label}: could not {what}: {type(error).__name__}: {error}".splitlines()[0])
+
+    def _restore_controller(self, memory: Mapping[str, Any]) -> list[Instruction]:
+        try:
+            self.controller.restore(memory)
+        except Exception as error:  # as above
+            return [self.warn_failure("restore the controller", error)]
+        return []
+
+
+def prepend(record: BatchRecord, instructions: Sequence[Instruction]) -> list[Instruction]:
+    """Put a batch's record into the query's own write among instructions, or into a new one: one file instead of two."""
+    for index, instruction in enumerate(instructions):
+        if isinstance(instruction, Append) and instruction.query is None:
+            merged = replace(instruction, records=(record, *instruction.records))
+            return [*instructions[:index], merged, *instructions[index + 1 :]]
+    return [*instructions, Append((record,))]
+
+
+def _class_counts(reading: MeterReading, counted: GateCount) -> list[tuple[int, int]]:
+    """(offered, kept) of each class. Where a batch was evaluated twice the meters counted twice: then in proportion."""
+    offered, kept = reading.offered_by_class or (), reading.kept_by_class or ()
+    sizes = [round(count * _ratio(counted.offered, sum(offered))) for count in offered]
+    return list(zip(sizes, [round(count * _ratio(counted.kept, sum(kept))) for count in kept], strict=True))
+
+
+def _ratio(one: int, other: int) -> float:
+    return one / other if other else 0.0

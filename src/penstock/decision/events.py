@@ -1,0 +1,75 @@
+"""What a driver tells the decision core. Everything a decision depends on arrives here, time included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from penstock.control.base import GateCount
+from penstock.drop.shares import WorkReading
+from penstock.journal.records import OutputRecord
+
+__all__ = ["BatchEnded", "BatchPlanned", "BatchTimes", "MeterReading"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """When a batch ran, and how much of that time went to its rows. Seconds since the epoch."""
+
+    start_s: float
+    end_s: float
+    busy_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeterReading:
+    """What a gate's counters gathered in one batch."""
+
+    kept: int = 0
+    mean_arrival_s: float | None = None
+    offered_by_class: tuple[int, ...] | None = None
+    kept_by_class: tuple[int, ...] | None = None
+    null_arrivals: int = 0
+    older_than_ring: int = 0
+    work: WorkReading | None = None
+    """What the rows kept took, where that is timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlanned:
+    """A batch is about to run; its rows are fixed, and none of its work has begun."""
+
+    batch_id: int
+    now_s: float
+    rows: Mapping[str, int] | None = None
+    """Rows that the batch takes from each source; ``None`` where a source cannot tell."""
+    previous: BatchTimes | None = None
+    """When the batch before ran, if it did in this run."""
+    backlog_rows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """What the engine reported with the batch before as waiting; of use where ``rows`` are not known."""
+    is_paced: bool = False
+    """Whether batches wait for a trigger: then rows may have waited although the engine was idle."""
+    event_times: Mapping[str, int | None] = field(default_factory=lambda: MappingProxyType({}))
+    """By gate of whole windows: the latest event time so far, in microseconds; ``None`` before the first row."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded:
+    """A batch has run."""
+
+    batch_id: int
+    now_s: float
+    counts: Mapping[str, GateCount]
+    readings: Mapping[str, MeterReading] = field(default_factory=lambda: MappingProxyType({}))
+    times: BatchTimes | None = None
+    """``None`` where the engine reports them only later, with the next ``BatchPlanned``."""
+    backlog_rows: Mapping[str, int] | None = None
+    """Rows that wait at each source when the batch ends, where the engine knows."""
+    tasks: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """By bounded gate: how many tasks the batch had there, where that was looked up."""
+    event_times: Mapping[str, int | None] = field(default_factory=lambda: MappingProxyType({}))
+    outputs: Mapping[str, OutputRecord] | None = None
+    """What was written, on a node of a network."""
+    is_recounted: bool = False
+    """The batch was committed before a crash and has only been counted now."""

@@ -1,0 +1,186 @@
+"""A gate as the decision core knows it: how a keep becomes table entries, and which tables are in force."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from penstock.decision.events import MeterReading
+from penstock.drop.shares import Shares
+from penstock.drop.tables import UNBOUNDED, KeepTable, SlotRing
+from penstock.drop.units import WholeWindows, WindowRing
+from penstock.journal.records import DecisionRecord
+
+__all__ = ["GateState", "SlotGate", "WindowGate"]
+
+Entries = tuple[float, ...]
+
+
+class GateState(ABC):
+    """What the core knows of one gate. ``entries`` only answers; ``put_in_force`` and the ``update`` methods change it."""
+
+    def __init__(self, name: str, unit_name: Literal["row", "key", "window"], class_names: Sequence[str]) -> None:
+        self.name = name
+        self.unit_name = unit_name
+        """What is kept or dropped as one."""
+        self.class_names = tuple(class_names)
+        """The names of its classes; empty where they have none."""
+
+    @abstractmethod
+    def entries(self, keep: float, full_rows: float | None = None) -> Entries:
+        """Return the table entries that a keep comes to; ``full_rows`` is the bound of a bounded gate, for a whole batch."""
+
+    @abstractmethod
+    def fits(self, entries: Entries) -> bool:
+        """Whether entries, perhaps from an older journal, have the shape of this gate's table."""
+
+    @abstractmethod
+    def put_in_force(self, entries: Entries) -> tuple[KeepTable, ...]:
+        """Let entries hold for every row of the batches to come, and return the tables to publish."""
+
+    @abstractmethod
+    def recall(self, decision: DecisionRecord) -> None:
+        """Take back from the journal what was decided."""
+
+    def update(self, reading: MeterReading) -> str | None:  # noqa: ARG002 - only some gates learn
+        """Learn from a batch; return what the user should know about its rows, in one line."""
+        return None
+
+    def update_event_time(self, micros: int | None) -> None:
+        """Learn the latest event time at the gate."""
+
+    @property
+    def event_time(self) -> int | None:
+        """The latest event time at the gate, in microseconds; ``None`` where it does not matter or before the first row."""
+        return None
+
+    def snapshot(self) -> Mapping[str, Any] | None:
+        """Return all decisions that the gate must remember for ever, ``None`` where the last one is enough."""
+        return None
+
+
+class SlotGate(GateState):
+    """Keeps rows or whole keys, in classes. Entries hold for a batch, or by arrival for the slots from one on.
+
+    Several queries may read one gate that is set by arrival. Each says what it would keep, and the least of that holds.
+    """
+
+    def __init__(self, name: str, shares: Shares, *, unit_name: Literal["row", "key"] = "row", is_bounded: bool = False) -> None:
+        super().__init__(name, unit_name, shares.names)
+        self.shares = shares
+        self.ring = SlotRing(shares.count, bounded=is_bounded)
+        self.wishes: dict[str, float] = {}
+        """What each query that reads the gate by arrival would keep."""
+        self._tasks: int | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the rank of a row in its partition counts."""
+        return self.ring.bounded
+
+    def entries(self, keep: float, full_rows: float | None = None) -> Entries:
+        """Return the keep of each class and, for a bounded gate, how many rows per partition are kept in full."""
+        bound = (self._full_rows_per_task(full_rows),) if self.is_bounded else ()
+        return (*self.shares.entries(keep), *bound)
+
+    def _full_rows_per_task(self, full_rows: float | None) -> float:
+        """In steps of a fifth, so that a small change makes none."""
+        if full_rows is None or self._tasks is None:
+            return UNBOUNDED
+        coarse: float = 2.0 ** (round(4.0 * math.log2(max(1.0, full_rows / self._tasks))) / 4.0)
+        return min(UNBOUNDED, coarse)
+
+    def fits(self, entries: Entries) -> bool:
+        """Whether there is one entry per class, and the bound of a bounded gate."""
+        return len(entries) == self.ring.columns
+
+    def update(self, reading: MeterReading) -> str | None:
+        """Learn how many rows each class had, and what they took."""
+        if reading.work is not None:
+            self.shares.update_work(reading.work)
+        if reading.offered_by_class is None:
+            return None
+        self.shares.update_offered(reading.offered_by_class)
+        return self.shares.warn(reading.offered_by_class)
+
+    def update_tasks(self, tasks: int) -> None:
+        """Learn how many tasks a batch has: the most so far, since a small batch may have fewer."""
+        self._tasks = max(tasks, self._tasks or 1)
+
+    def put_in_force(self, entries: Entries) -> tuple[KeepTable, ...]:
+        """Let entries hold for every row of the batches to come."""
+        self.shares.put_in_force(entries)
+        return (KeepTable.for_batch(entries),)
+
+    def put_in_force_from(self, slot: int, entries: Entries) -> tuple[KeepTable, ...]:
+        """Let entries hold for rows that arrive from a slot on."""
+        self.shares.put_in_force(entries)
+        self.ring.decide(slot, entries)
+        return self.tables()
+
+    def tables(self) -> tuple[KeepTable, ...]:
+        """Return the tables of all slots as decided so far."""
+        return (self.ring.table(),)
+
+    def recall(self, decision: DecisionRecord) -> None:
+        """Nothing to do: a batch's entries are in its own decision, and slots are merged by ``ByArrival.restore``."""
+
+
+class WindowGate(GateState):
+    """Keeps whole windows. A window is decided once, before it begins, so a keep holds from the first one that has not begun.
+
+    What has begun is known from the latest event time at the gate, before anything is dropped.
+    """
+
+    def __init__(self, name: str, unit: WholeWindows, seed: int) -> None:
+        super().__init__(name, "window", ("all",))
+        self.unit = unit
+        self.ring = WindowRing(unit, seed)
+        self._event_time: int | None = None
+        self._published: tuple[Entries, tuple[KeepTable, ...]] | None = None
+
+    @property
+    def event_time(self) -> int | None:
+        """The latest event time at the gate, also before a restart."""
+        return self._event_time
+
+    def update_event_time(self, micros: int | None) -> None:
+        """Learn the latest event time at the gate; it never goes back."""
+        if micros is not None:
+            self._event_time = micros if self._event_time is None else max(micros, self._event_time)
+
+    def entries(self, keep: float, full_rows: float | None = None) -> Entries:  # noqa: ARG002 - windows have no bound
+        """Return the keep and the first window that it holds for; the last decision again while no time is known."""
+        last = self.ring.last
+        if self._event_time is None:
+            return (1.0,) if last is None else (last[1], float(last[0]))
+        first = self.unit.ordinal(self._event_time) + 1
+        return (float(keep), float(first if last is None else max(first, last[0])))
+
+    def fits(self, entries: Entries) -> bool:
+        """Whether it is a keep, and perhaps the first window that it holds for."""
+        return len(entries) in (1, 2)
+
+    def put_in_force(self, entries: Entries) -> tuple[KeepTable, ...]:
+        """Decide the windows from one on."""
+        if self._published is None or self._published[0] != entries:
+            self._decide(entries)
+            self._published = (entries, self.ring.tables())
+        return self._published[1]
+
+    def _decide(self, entries: Entries) -> None:
+        if len(entries) == 2:
+            self.ring.decide(int(entries[1]), entries[0])
+
+    def recall(self, decision: DecisionRecord) -> None:
+        """Take back one decision, and all that a snapshot beside it says."""
+        everything = (decision.windows or {}).get(self.name)
+        if everything is not None:
+            self.ring.restore(everything)
+        self._decide(decision.gates.get(self.name, ()))
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Return all decisions."""
+        return self.ring.snapshot()

@@ -1,0 +1,112 @@
+"""What a journal holds: decisions, and batches with their counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from typing import Any
+
+__all__ = ["BatchRecord", "DecisionRecord", "OutputRecord", "Record", "add_class_counts", "decode", "encode"]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """A table put in force: for one batch (``batch_id``), or for all rows that arrive from a slot on (``from_slot``)."""
+
+    gates: Mapping[str, tuple[float, ...]]
+    """The table entries of each gate."""
+    keep: float
+    batch_id: int | None = None
+    from_slot: int | None = None
+    controller: Mapping[str, Any] | None = None
+    """The controller's memory when it decided, for a restart."""
+    windows: Mapping[str, Any] | None = None
+    """Every so often, by gate of whole windows: all earlier decisions, so that older records may be forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRecord:
+    """What one batch wrote to one output of a network."""
+
+    rows: int | None
+    mean_delay_s: float | None = None
+    worst_delay_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """What one micro-batch did: the ledger's entry and the measurements. A later record of the same batch replaces it."""
+
+    batch_id: int
+    gates: Mapping[str, tuple[int, int]]
+    """(offered, kept) of each gate."""
+    keep: float | None = None
+    start_s: float | None = None
+    end_s: float | None = None
+    busy_s: float | None = None
+    mean_arrival_s: float | None = None
+    backlog_rows: int | None = None
+    null_arrivals: int = 0
+    older_than_ring: int = 0
+    latest: Mapping[str, int] | None = None
+    """By gate of whole windows: the latest event time so far, in microseconds."""
+    classes: Mapping[str, Sequence[tuple[int, int]]] | None = None
+    """By gate with priorities: (offered, kept) of each class."""
+    work_s: float | None = None
+    """Seconds that the rows kept took, where that is timed."""
+    outputs: Mapping[str, OutputRecord] | None = None
+    """By output, on a node of a network."""
+    recounted: bool = False
+    """Counted again after a crash between Spark's commit and the journal's entry."""
+
+    @property
+    def delay_s(self) -> float | None:
+        """Mean delay of the rows kept."""
+        if self.end_s is None or self.mean_arrival_s is None:
+            return None
+        return max(0.0, self.end_s - self.mean_arrival_s)
+
+
+Record = DecisionRecord | BatchRecord | str
+"""A string is an error to remember."""
+
+
+def encode(record: Record) -> dict[str, Any]:
+    """Return a record as plain JSON values."""
+    if isinstance(record, str):
+        return {"kind": "error", "message": record}
+    kind = "decision" if isinstance(record, DecisionRecord) else "batch"
+    return {"kind": kind} | {key: value for key, value in asdict(record).items() if value is not None}
+
+
+def decode(line: Mapping[str, Any]) -> Record:
+    """Return the record that ``encode`` wrote."""
+    kind, body = line["kind"], {key: value for key, value in line.items() if key != "kind"}
+    if kind == "error":
+        return str(body["message"])
+    if kind == "decision":
+        body["gates"] = {gate: tuple(entries) for gate, entries in body["gates"].items()}
+        return DecisionRecord(**body)
+    if kind != "batch":
+        raise ValueError(f"unknown kind {kind!r}")
+    body["gates"] = {gate: (offered, kept) for gate, (offered, kept) in body["gates"].items()}
+    if "classes" in body:
+        body["classes"] = {gate: decode_counts(counts) for gate, counts in body["classes"].items()}
+    if "outputs" in body:
+        body["outputs"] = {name: OutputRecord(**output) for name, output in body["outputs"].items()}
+    return BatchRecord(**body)
+
+
+def decode_counts(counts: Iterable[Sequence[int]]) -> list[tuple[int, int]]:
+    """Return (offered, kept) pairs from JSON lists."""
+    return [(int(offered), int(kept)) for offered, kept in counts]
+
+
+def add_class_counts(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Add counts class by class; a class that one of them lacks counts as zero.
+
+    >>> add_class_counts([(10, 5)], [(1, 1), (2, 0)])
+    [(11, 6), (2, 0)]
+    """
+    return [(a[0] + b[0], a[1] + b[1]) for a, b in zip_longest(one, other, fillvalue=(0, 0))]

@@ -1,0 +1,173 @@
+"""All that a journal says, read back: what a restart, a report and a viewer need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.journal.records import (
+    BatchRecord,
+    DecisionRecord,
+    OutputRecord,
+    Record,
+    add_class_counts,
+    decode,
+    decode_counts,
+    encode,
+)
+
+__all__ = ["DECISIONS_RETAINED", "JournalState", "OutputTotal"]
+
+DECISIONS_RETAINED = 8192
+"""Decisions that compaction keeps: those of the last batches, and by arrival one for each slot of a gate's ring."""
+_ERRORS_RETAINED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTotal:
+    """What was written to one output of a network, over all batches."""
+
+    rows: int = 0
+    delay_rows: int = 0
+    """Rows whose delay is known."""
+    delay_sum_s: float = 0.0
+    worst_delay_s: float = 0.0
+
+    def add(self, output: OutputRecord) -> OutputTotal:
+        """Return the total with one batch more."""
+        rows = output.rows or 0
+        if not rows or output.mean_delay_s is None:
+            return replace(self, rows=self.rows + rows)
+        return OutputTotal(
+            self.rows + rows,
+            self.delay_rows + rows,
+            self.delay_sum_s + rows * output.mean_delay_s,
+            max(self.worst_delay_s, output.worst_delay_s or 0.0),
+        )
+
+
+@dataclass(slots=True)
+class JournalState:
+    """The records of a journal, the oldest folded into totals."""
+
+    owner: Mapping[str, Any] = field(default_factory=dict)
+    decisions: list[DecisionRecord] = field(default_factory=list)
+    batches: dict[int, BatchRecord] = field(default_factory=dict)
+    folded: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """(offered, kept) per gate of the batches that were compacted away."""
+    folded_classes: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """The same by class."""
+    folded_outputs: dict[str, OutputTotal] = field(default_factory=dict)
+    """The same by output."""
+    compacted_batches: int = 0
+    errors: list[str] = field(default_factory=list)
+    """What went wrong in the job, newest last."""
+    damage: list[str] = field(default_factory=list)
+    """Files that could not be read, one line each."""
+    next_number: int = 0
+
+    def copy(self) -> JournalState:
+        """Return the state as it is now, whatever is written later."""
+        return replace(
+            self,
+            decisions=list(self.decisions),
+            batches=dict(self.batches),
+            folded=dict(self.folded),
+            folded_classes=dict(self.folded_classes),
+            folded_outputs=dict(self.folded_outputs),
+            errors=list(self.errors),
+        )
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def decision_for(self, batch_id: int) -> DecisionRecord | None:
+        """Return the decision journaled for a batch; the last one, if it was made twice."""
+        for decision in reversed(self.decisions):
+            if decision.batch_id == batch_id:
+                return decision
+            if decision.batch_id is not None and decision.batch_id < batch_id:
+                break
+        return None
+
+    def totals(self) -> dict[str, tuple[int, int]]:
+        """Return (offered, kept) per gate since the journal began."""
+        totals = dict(self.folded)
+        for record in self.batches.values():
+            _add_gates(totals, record)
+        return totals
+
+    def class_totals(self, gate: str) -> list[tuple[int, int]]:
+        """Return (offered, kept) per class of a gate since the journal began."""
+        totals: Sequence[tuple[int, int]] = self.folded_classes.get(gate, ())
+        for _, record in sorted(self.batches.items()):
+            totals = add_class_counts(totals, (record.classes or {}).get(gate, ()))
+        return list(totals)
+
+    def output_totals(self) -> dict[str, OutputTotal]:
+        """Return what was written to each output since the journal began."""
+        totals = dict(self.folded_outputs)
+        for record in self.batches.values():
+            _add_outputs(totals, record)
+        return totals
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def add(self, record: Record) -> None:
+        """Take in one record."""
+        if isinstance(record, DecisionRecord):
+            self.decisions.append(record)
+        elif isinstance(record, BatchRecord):
+            self.batches[record.batch_id] = record
+        else:
+            self.errors = [*self.errors, record][-_ERRORS_RETAINED:]
+
+    def add_line(self, line: Mapping[str, Any]) -> None:
+        """Take in one line of a file: a record, or the totals of earlier ones."""
+        if line["kind"] != "totals":
+            self.add(decode(line))
+            return
+        self.folded = {gate: (offered, kept) for gate, (offered, kept) in line["gates"].items()}
+        self.folded_classes = {gate: decode_counts(counts) for gate, counts in line.get("classes", {}).items()}
+        self.folded_outputs = {name: OutputTotal(*total) for name, total in line.get("outputs", {}).items()}
+        self.compacted_batches = line["batches"]
+
+    def fold(self, retain: int) -> None:
+        """Fold all but the latest batches into totals, and forget decisions that no replay can need."""
+        for batch_id in sorted(self.batches)[:-retain]:
+            record = self.batches.pop(batch_id)
+            _add_gates(self.folded, record)
+            _add_outputs(self.folded_outputs, record)
+            for gate, counts in (record.classes or {}).items():
+                self.folded_classes[gate] = add_class_counts(self.folded_classes.get(gate, ()), counts)
+            self.compacted_batches += 1
+        self.decisions = self.decisions[-max(retain, DECISIONS_RETAINED) :]
+
+    def to_lines(self) -> list[dict[str, Any]]:
+        """Return the whole state as lines of one file."""
+        totals = {
+            "kind": "totals",
+            "gates": self.folded,
+            "classes": self.folded_classes,
+            "outputs": {
+                name: [total.rows, total.delay_rows, total.delay_sum_s, total.worst_delay_s]
+                for name, total in self.folded_outputs.items()
+            },
+            "batches": self.compacted_batches,
+        }
+        decisions = [encode(decision) for decision in self.decisions]
+        for line in decisions[:-1]:
+            line.pop("controller", None)  # a restart needs only the last
+        batches = [encode(batch) for _, batch in sorted(self.batches.items())]
+        return [totals, *decisions, *batches, *(encode(message) for message in self.errors)]
+
+
+def _add_gates(totals: dict[str, tuple[int, int]], record: BatchRecord) -> None:
+    for gate, (offered, kept) in record.gates.items():
+        before = totals.get(gate, (0, 0))
+        totals[gate] = (before[0] + offered, before[1] + kept)
+
+
+def _add_outputs(totals: dict[str, OutputTotal], record: BatchRecord) -> None:
+    for name, output in (record.outputs or {}).items():
+        totals[name] = totals.get(name, OutputTotal()).add(output)

@@ -1,0 +1,80 @@
+"""Any controller, in units of work instead of rows: what counts of a row is what it costs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+from penstock.control.base import Controller, Decision, GateCount, Observation
+from penstock.las.bucket_keeps import BucketKeeps
+
+__all__ = ["WorkController"]
+
+_UNKNOWN_COST_S = 1e-3
+
+
+class WorkController(Controller):
+    """Shows another controller microseconds of work where it expects rows, so its keep is a share of the work.
+
+    Parameters
+    ----------
+    inner
+        The controller that decides.
+    model
+        What rows cost by bucket; the gate shares the keep out by it.
+    is_timed
+        Whether rows are timed where they run. If not, the cost of each bucket is learnt here from the time of whole batches.
+    cores
+        How many rows are worked on at once.
+
+    """
+
+    def __init__(self, inner: Controller, model: BucketKeeps, *, is_timed: bool, cores: int = 1) -> None:
+        super().__init__(inner.delay_target_s)
+        self._inner, self._model, self._is_timed = inner, model, is_timed
+        self.cores = cores
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WorkController:
+        """Return a query's own controller, on the one model that its gate reads."""
+        return WorkController(copy.deepcopy(self._inner, memo), self._model, is_timed=self._is_timed, cores=self.cores)
+
+    def update(self, observation: Observation) -> Decision:
+        """Ask for a share of the next batch's work."""
+        if not self._is_timed:
+            self._learn(observation)
+        mean_s = self._model.mean_s
+        row_us = (mean_s if mean_s is not None and mean_s > 0 else _UNKNOWN_COST_S) * 1e6
+        kept_us = observation.kept * row_us if observation.work_s is None else observation.work_s * 1e6
+        offered_us = max(kept_us, observation.offered * row_us)
+        upcoming_us = None if observation.upcoming_rows is None else round(observation.upcoming_rows * row_us)
+        decision = self._inner.update(
+            replace(
+                observation,
+                gates={"work": GateCount(round(offered_us), round(kept_us))},
+                upcoming_rows=upcoming_us,
+                backlog_rows={name: round(rows * row_us) for name, rows in observation.backlog_rows.items()},
+            )
+        )
+        if decision.keep is None and mean_s is not None and upcoming_us:
+            # Nothing is known of whole batches yet, but of rows: half of the target on all cores is safe to begin with.
+            return replace(decision, keep=min(1.0, 0.5e6 * self.delay_target_s * self.cores / upcoming_us))
+        return decision
+
+    def _learn(self, observation: Observation) -> None:
+        """Learn from the time of a whole batch."""
+        kept = self._model.keeps * self._model.rows
+        if observation.kept and kept.sum() > 0 and not observation.cold:
+            total_s = observation.busy_s or observation.period_s
+            self._model.update_from_total(kept * observation.kept / kept.sum(), total_s)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the controller's state and what was learnt."""
+        return {"inner": self._inner.snapshot(), "model": self._model.snapshot()}
+
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        """Continue from a snapshot, and return the controller."""
+        self._inner.restore(state["inner"])
+        self._model.restore(state["model"])
+        return self

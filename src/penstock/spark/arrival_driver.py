@@ -1,0 +1,146 @@
+"""Drives a query by arrival: a thread that takes Spark's reports of a query with a native sink."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.control.base import GateCount
+from penstock.decision import BatchEnded, ByArrival
+from penstock.errors import PenstockError
+from penstock.spark.gates import Gate
+from penstock.spark.plan_counts import PlanCounter, counts_from_store
+from penstock.spark.progress import Progress
+from penstock.spark.query_driver import QueryDriver
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["ArrivalDriver", "check_arrival_columns"]
+
+_PUBLISHING = threading.RLock()  # queries may share a gate
+
+
+def check_arrival_columns(gates: Sequence[Gate]) -> None:
+    """By arrival, every gate must know when its rows arrived."""
+    for gate in gates:
+        if gate.specification.arrival is None:
+            raise PenstockError(
+                f"gate {gate.name!r} needs arrival=, the column of arrival times, to serve a query with a native sink; "
+                "or use foreach_batch() or write()"
+            )
+
+
+class ArrivalDriver(QueryDriver):
+    """Takes a report per batch, counts the batch, and lets the core decide for the rows to come."""
+
+    shares_gates = True
+    wants_reports = True
+
+    def __init__(self, gates: Sequence[Gate], core: ByArrival, siblings: Mapping[str, QueryDriver] | None = None) -> None:
+        super().__init__(gates, core, siblings)
+        self._reports: queue.Queue[str | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._run, name=f"penstock {self.label}", daemon=True)
+        self._done_through = -1
+        self._is_first_of_run = True
+        self._stream: Any = None
+        self._running: tuple[int, Any] | None = None
+        self._counter = PlanCounter(gates)
+
+    def open_journal(self, location: str, query_id: str | None, *, is_new: bool) -> None:
+        """Open the journal and continue where it ends."""
+        with _PUBLISHING:
+            super().open_journal(location, query_id, is_new=is_new)
+        self._done_through = max(self.journal.state.batches, default=-1)
+
+    def attach(self, query: StreamingQuery) -> None:
+        """Start to control a query that is running."""
+        self.query = query
+        self._stream = query._jsq.streamingQuery()
+        self.claim_journal(str(self._stream.resolvedCheckpointRoot()), str(query.id))
+        self._thread.start()
+        for progress in query.recentProgress:  # those that came before the listener knew the query
+            self.report(progress.json)
+
+    def report(self, text: str) -> None:
+        """Take one of Spark's reports."""
+        self._reports.put(text)
+
+    def stop(self) -> None:
+        """Stop the query."""
+        if self.query is not None:
+            self.query.stop()
+
+    def finish(self) -> None:
+        """Work off the reports that are there and end the thread: the query has ended."""
+        self._reports.put(None)
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout=30)
+        super().finish()
+
+    def _run(self) -> None:
+        while (text := self._reports.get()) is not None:
+            self.guard("take in a batch", self._take_in, text)
+
+    def _take_in(self, text: str) -> None:
+        progress = Progress.parse(text)
+        if progress is None or progress.batch_id <= self._done_through:
+            return  # no batch, or one that was reported before
+        for missed in range(self._done_through + 1, progress.batch_id):
+            self._recover(missed)
+        self._done_through = progress.batch_id
+        readings = {name: gate.take_reading() for name, gate in self.gates.items()}
+        counts, tasks = self._count(progress.run_id, progress.batch_id)
+        if progress.is_skipped and self._is_first_of_run and self.recount is not None:
+            counts = self.guard(f"count batch {progress.batch_id} again", self.recount, progress.batch_id)
+        self._is_first_of_run = False
+        if counts is None:
+            return
+        with _PUBLISHING:
+            event = BatchEnded(
+                progress.batch_id,
+                self.now_s(),
+                counts,
+                readings,
+                times=progress.times,
+                backlog_rows=progress.backlog_rows,
+                tasks=tasks,
+                is_recounted=progress.is_skipped,
+            )
+            self.carry_out(self.core.end_batch(event))
+
+    def _count(self, run_id: str, batch_id: int) -> tuple[dict[str, GateCount] | None, dict[str, int]]:
+        """Read the counts of a batch from its plan if it can still be had, else from the status store, which costs more."""
+        execution = self._execution_of(batch_id)
+        if execution is not None:
+            plan = execution.executedPlan()
+            counts = self._counter.read(plan)
+            return counts, self._counter.tasks(plan, counts)
+        gates = list(self.gates.values())
+        store = gates[0].spark._jsparkSession.sharedState().statusStore()
+        stored = counts_from_store(store, gates, run_id, batch_id)
+        if stored is None:
+            self.warn(f"{self.label}: Spark has let go of the counts of batch {batch_id}: raise spark.sql.ui.retainedExecutions")
+        return stored, {}
+
+    def _execution_of(self, batch_id: int) -> Any:
+        """The execution of a batch that has ended: Spark's last one, or the one that ran when the batch before ended."""
+        running, self._running = self._running, None
+        last = self._stream.lastExecution()
+        number = last.currentBatchId()
+        if number == batch_id:
+            return last
+        if number == batch_id + 1:
+            # Not its plan yet: that may be in the making, and is the stream's to make.
+            self._running = (number, last)
+        return running[1] if running is not None and running[0] == batch_id else None
+
+    def _recover(self, batch_id: int) -> None:
+        """Count a batch whose report never came."""
+        if self.query is None or self._done_through < 0:
+            return
+        counts, _ = self._count(str(self.query.runId), batch_id)
+        if counts is not None:
+            self.carry_out(self.core.end_batch(BatchEnded(batch_id, self.now_s(), counts)))

@@ -1,0 +1,290 @@
+"""Drives a query by batch: the function that Spark calls for every batch, when its offsets are logged and no work has begun."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.control.base import GateCount
+from penstock.decision import BatchEnded, BatchPlanned, ByBatch, MeterReading
+from penstock.errors import PenstockError
+from penstock.journal.records import OutputRecord
+from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.gates import Gate
+from penstock.spark.offsets import rows_between
+from penstock.spark.plan_counts import PlanCounter
+from penstock.spark.progress import Progress, source_name
+from penstock.spark.query_driver import QueryDriver
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["BatchCounter", "BatchCounts", "BatchDriver", "BatchFunction", "BatchSizes", "RunningQuery"]
+
+log = logging.getLogger("penstock")
+
+_PATIENCE_S = 60.0
+
+BatchFunction = Callable[["DataFrame", int], Any]
+
+
+class RunningQuery:
+    """Spark's side of a query that has begun to run batches."""
+
+    def __init__(self, spark: SparkSession, df: DataFrame, label: str) -> None:
+        # The batch's own session is a copy that knows no queries.
+        self.id = str(df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        streams = [query._jsq.streamingQuery() for query in spark.streams.active if query.id == self.id]
+        if not streams:
+            raise PenstockError(f"query {label!r} runs without being known to Spark's query manager")
+        self._stream = streams[0]
+        self._tracker = spark._jsc.sc().statusTracker()
+        self._run_id = str(self._stream.runId().toString())
+        self.checkpoint = Checkpoint(str(self._stream.resolvedCheckpointRoot()))
+        self.checkpoint_location = str(self._stream.resolvedCheckpointRoot())
+
+    def plan(self) -> Any:
+        """Return the executed plan of the batch that is running."""
+        return self._stream.lastExecution().executedPlan()
+
+    def progress(self, batch_id: int) -> Progress | None:
+        """Return Spark's report of a batch, which is there by the time the next one starts."""
+        report = self._stream.lastProgress()
+        progress = None if report is None else Progress.parse(report.json())
+        return progress if progress is not None and progress.batch_id == batch_id else None
+
+    def job_ids(self) -> Sequence[int]:
+        """Return the Spark jobs of this run that Spark still remembers. Each element read is a call to the JVM."""
+        jobs: Sequence[int] = self._tracker.getJobIdsForGroup(self._run_id)
+        return jobs
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCounts:
+    """What one batch did at its gates."""
+
+    counts: Mapping[str, GateCount]
+    readings: Mapping[str, MeterReading]
+    outputs: Mapping[str, OutputRecord] | None = None
+
+
+class BatchCounter(Protocol):
+    """Counts a batch that has run."""
+
+    persists: bool
+    """Whether batches must be persisted, to be evaluated once."""
+
+    def count(self, running: RunningQuery, df: DataFrame) -> BatchCounts:
+        """Return what the batch did at the gates."""
+
+
+class BatchSizes(Protocol):
+    """Knows how many rows a batch takes from each source, before it runs."""
+
+    def read(self, checkpoint: Checkpoint, batch_id: int) -> Mapping[str, int] | None:
+        """Return the rows by source; ``None`` where a source cannot tell."""
+
+
+class OffsetSizes:
+    """The sizes of batches from Spark's offset log."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, list[str | None]] = (-2, [])  # the end of one batch is the start of the next
+
+    def read(self, checkpoint: Checkpoint, batch_id: int) -> dict[str, int] | None:
+        """Return the rows by source; ``None`` where a source's offsets don't count rows."""
+        end = checkpoint.offsets(batch_id)
+        last_id, start = self._last
+        if last_id != batch_id - 1:
+            start = checkpoint.offsets(batch_id - 1) if batch_id > 0 else [None] * len(end)
+        self._last = batch_id, end
+        if len(start) != len(end):
+            return None
+        rows = [rows_between(before, after) for before, after in zip(start, end, strict=True)]
+        sizes = {source_name(number): count for number, count in enumerate(rows) if count is not None}
+        return sizes if len(sizes) == len(rows) else None
+
+
+class GateCounter:
+    """Counts at the gates of a query, from the plan of the batch and the gates' meters."""
+
+    def __init__(self, gates: Sequence[Gate], label: str) -> None:
+        self._gates = gates
+        self._label = label
+        self._counter = PlanCounter(gates)
+        self._jobs = 0
+        self._proven_jobs = 1
+        self.persists = False
+
+    def count(self, running: RunningQuery, df: DataFrame) -> BatchCounts:
+        """Return what the batch did at the gates."""
+        plan = running.plan()
+        counts = self._check(df, plan, self._counter.read(plan), len(running.job_ids()))
+        return BatchCounts(counts, {gate.name: gate.take_reading() for gate in self._gates})
+
+    def _check(self, df: DataFrame, plan: Any, counts: dict[str, GateCount], started: int) -> dict[str, GateCount]:
+        """Count again where the user's function may have evaluated the batch more than once.
+
+        Spark adds up the counts of all evaluations. A function that starts one job can't have done that. For one that starts
+        more, the batch is evaluated once more, alone. If that gives less, the batches to come are persisted, which counts once
+        and is what Spark advises for such functions anyway.
+        """
+        jobs, self._jobs = started - self._jobs, started
+        if self.persists or jobs <= self._proven_jobs:
+            return counts
+        self._counter.reset(plan)
+        df.write.format("noop").mode("overwrite").save()
+        again = self._counter.read(plan)
+        if all(again[name] == count or not again[name].offered for name, count in counts.items()):
+            self._proven_jobs = jobs
+            return counts
+        self.persists = True
+        log.info("%s: the function evaluates a batch more than once; batches are persisted from now on", self._label)
+        # A gate ahead of a shuffle that Spark reuses is not evaluated again, nor was it before.
+        return {name: count if count.offered else counts[name] for name, count in again.items()}
+
+
+@dataclass(slots=True)
+class BatchHooks:
+    """What else happens around a batch, on a node of a network."""
+
+    planned: Callable[[BatchPlanned], None] = field(default=lambda _: None)
+    """Called when the size of a batch is known."""
+    ended: Callable[[int], None] = field(default=lambda _: None)
+    """Called with the number of a batch that is journaled."""
+
+
+class BatchDriver(QueryDriver):
+    """The function given to ``foreachBatch``: decide, journal, set the table, call the user's function, count, journal.
+
+    When it is called, Spark has written the batch's offsets to its log, so the size of the batch is known, and none of its
+    work has begun. The counts are journaled before Spark commits the batch.
+    """
+
+    shares_gates = False
+    wants_reports = False
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        function: BatchFunction,
+        gates: Sequence[Gate],
+        core: ByBatch,
+        *,
+        is_paced: bool = False,
+        counter: BatchCounter | None = None,
+        sizes: BatchSizes | None = None,
+        hooks: BatchHooks | None = None,
+    ) -> None:
+        super().__init__(gates, core)
+        self._spark = spark
+        self._function = function
+        self._is_paced = is_paced
+        self._counter: BatchCounter = GateCounter(gates, core.label) if counter is None else counter
+        self._sizes: BatchSizes = OffsetSizes() if sizes is None else sizes
+        self._hooks = BatchHooks() if hooks is None else hooks
+        self._running: RunningQuery | None = None
+        self._between_batches = threading.Event()
+        self._between_batches.set()
+        self._last_batch: int | None = None
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Run one batch."""
+        self._between_batches.clear()
+        try:
+            running = self._find_query(df)
+            self.guard("set the table of a batch", self._plan, running, batch_id)
+            if self._counter.persists:
+                df = df.persist()
+            try:
+                self._function(df, batch_id)
+            finally:
+                if self._counter.persists:
+                    df.unpersist()
+            self.guard("count a batch", self._end, running, df, batch_id)
+        finally:
+            self._between_batches.set()
+
+    def attach(self, query: StreamingQuery) -> None:
+        """Take a query that has started."""
+        self.query = query
+
+    def _find_query(self, df: DataFrame) -> RunningQuery:
+        """On the first batch: ``start`` has not returned the query yet."""
+        if self._running is None:
+            running = RunningQuery(self._spark, df, self.label)
+            self.claim_journal(running.checkpoint_location, running.id)
+            self._running = running
+        return self._running
+
+    def _plan(self, running: RunningQuery, batch_id: int) -> None:
+        """Put the table of the batch in force."""
+        rows = self.guard("read the size of the batch", self._sizes.read, running.checkpoint, batch_id)
+        progress = running.progress(batch_id - 1)
+        event = BatchPlanned(
+            batch_id,
+            self.now_s(),
+            rows,
+            previous=None if progress is None else progress.times,
+            backlog_rows={} if progress is None else progress.backlog_rows,
+            is_paced=self._is_paced,
+            event_times=self._event_times(),
+        )
+        self._hooks.planned(event)
+        self.carry_out(self.core.plan_batch(event))
+
+    def _end(self, running: RunningQuery, df: DataFrame, batch_id: int) -> None:
+        """Count the batch and journal it, before Spark commits it."""
+        counted = self._counter.count(running, df)
+        event = BatchEnded(
+            batch_id,
+            self.now_s(),
+            counted.counts,
+            counted.readings,
+            event_times=self._event_times(),
+            outputs=counted.outputs,
+        )
+        self._last_batch = batch_id
+        self.carry_out(self.core.end_batch(event))
+        self._hooks.ended(batch_id)
+
+    def _event_times(self) -> dict[str, int | None]:
+        return {name: gate.event_time() for name, gate in self.gates.items() if gate.windows is not None}
+
+    def prepare_recount(self, batch_id: int) -> None:
+        """Put the table in force that a committed batch had."""
+        if self.journal.state.decision_for(batch_id) is not None:
+            self.carry_out(self.core.plan_batch(BatchPlanned(batch_id, self.now_s())))
+
+    def stop(self) -> None:
+        """Stop the query between two batches, not within the user's function, and after the last one is committed."""
+        if self.query is None:
+            return
+        deadline = time.monotonic() + _PATIENCE_S
+        while self.query.isActive and time.monotonic() < deadline:
+            if self._between_batches.wait(0.1) and self._is_committed():
+                break
+            time.sleep(0.002)
+        self.query.stop()
+
+    def finish(self) -> None:
+        """The query has ended: journal when its last batch ran, since no later batch will bring it."""
+        if not self.is_closed and self._running is not None and self._last_batch is not None:
+            try:
+                progress = self._running.progress(self._last_batch)
+                self.carry_out(self.core.end(None if progress is None else progress.times))
+            except Exception:  # the session may be gone, and its reports with it
+                log.debug("%s: the times of the last batch are not known", self.label, exc_info=True)
+        super().finish()
+
+    def _is_committed(self) -> bool:
+        """Whether Spark is done with the last batch: it has reported it or, if idle triggers were reported since, logged it."""
+        if self._running is None or self._last_batch is None or self._running.progress(self._last_batch) is not None:
+            return True
+        time.sleep(0.02)
+        return self._last_batch in self._running.checkpoint.committed()[-3:]

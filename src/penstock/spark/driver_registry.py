@@ -1,0 +1,108 @@
+"""The queries of one shedder: started, told of Spark's reports, stopped."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError
+from penstock.spark.query_driver import QueryDriver
+from penstock.spark.report_listener import ReportListener
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["DriverRegistry"]
+
+log = logging.getLogger("penstock")
+
+_LAST_WORD_S = 5.0
+
+
+class DriverRegistry:
+    """All drivers of a shedder, those of ended queries too: the report shows them."""
+
+    def __init__(self) -> None:
+        self.drivers: list[QueryDriver] = []
+        self.by_label: dict[str, QueryDriver] = {}
+        """The newest driver of each label."""
+        self._listener: ReportListener | None = None
+        self._spark: SparkSession | None = None
+
+    def label(self, name: str | None) -> str:
+        """Return what a query is called, by its name or by its number; an error if a running one has that name."""
+        label = name or f"query{len(self.drivers) + 1}"
+        if any(driver.label == label and _is_active(driver) for driver in self.drivers):
+            raise PenstockError(f"a query named {label!r} runs under this shedder already: give each a name of its own")
+        return label
+
+    def refuse_taken_gates(self, new: QueryDriver) -> None:
+        """A gate that is set by batch serves one query; set by arrival it may serve several."""
+        for driver in filter(_is_active, self.drivers):
+            for name in new.gates.keys() & driver.gates.keys():
+                if not (new.shares_gates and driver.shares_gates):
+                    raise PenstockError(
+                        f"gate {name!r} serves query {driver.label!r} already, and a gate that is set by batch serves "
+                        f"one: call gate() again for query {new.label!r}"
+                    )
+
+    def launch(self, driver: QueryDriver, spark: SparkSession, start: Callable[[], StreamingQuery]) -> StreamingQuery:
+        """Start a query and tie it to its driver; a start that fails leaves nothing behind."""
+        self.drivers.append(driver)
+        self.by_label[driver.label] = driver
+        self._listen(spark)
+        query = None
+        try:
+            query = start()
+            driver.attach(query)
+        except BaseException:
+            self.drivers.remove(driver)
+            del self.by_label[driver.label]
+            if query is not None:
+                query.stop()
+            driver.finish()
+            raise
+        return query
+
+    def stop(self) -> None:
+        """Stop all queries, each after the batch it is in, and close their journals."""
+        for driver in self.drivers:
+            driver.stop()
+        for driver in self.drivers:
+            if driver.query is not None:
+                driver.ended.wait(_LAST_WORD_S)  # its last reports are still on their way
+            driver.finish()
+        if self._listener is not None and self._spark is not None:
+            try:
+                self._spark.streams.removeListener(self._listener)
+            except Exception:  # the session may be gone, and its listeners with it
+                log.debug("the listener could not be removed", exc_info=True)
+            self._listener = None
+
+    def _listen(self, spark: SparkSession) -> None:
+        if self._listener is None:
+            self._spark = spark
+            self._listener = ReportListener(self._on_report, self._on_end, self._has_listeners)
+            spark.streams.addListener(self._listener)
+
+    def _has_listeners(self) -> bool:
+        return any(driver.wants_reports for driver in self.drivers)
+
+    def _on_report(self, run_id: str, text: str) -> None:
+        for driver in self._of_run(run_id):
+            driver.report(text)
+
+    def _on_end(self, run_id: str) -> None:
+        """Close the journal of a query that has ended, whoever ended it."""
+        for driver in self._of_run(run_id):
+            driver.ended.set()
+            driver.finish()
+
+    def _of_run(self, run_id: str) -> list[QueryDriver]:
+        return [driver for driver in self.drivers if driver.query is not None and str(driver.query.runId) == run_id]
+
+
+def _is_active(driver: QueryDriver) -> bool:
+    return driver.query is not None and bool(driver.query.isActive)

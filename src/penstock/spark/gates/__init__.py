@@ -1,0 +1,12 @@
+"""Gates on Spark: one native filter for every kind of drop, ``u(row) < table[index(row)]``.
+
+``specification`` says what a user asked for and checks it. ``row_filter`` and ``window_filter`` are the expressions, ``class_index`` says
+which entry of the table a row reads, ``meters`` count, and ``gate`` puts the four together.
+"""
+
+from __future__ import annotations
+
+from penstock.spark.gates.gate import Gate, build_gate
+from penstock.spark.gates.specification import GateSpecification
+
+__all__ = ["Gate", "GateSpecification", "build_gate"]

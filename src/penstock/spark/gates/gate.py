@@ -1,0 +1,94 @@
+"""A gate: its filter, its tables, its counters, and the tags by which its rows are counted in a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pyspark.sql import Column, DataFrame
+
+from penstock.decision.events import MeterReading
+from penstock.decision.gate_state import GateState
+from penstock.drop.tables import KeepTable
+from penstock.drop.units import WholeKeys, WholeWindows
+from penstock.errors import PenstockError
+from penstock.spark.catalyst import new_tag
+from penstock.spark.gates.row_filter import RowFilter, key_types
+from penstock.spark.gates.specification import GateSpecification
+from penstock.spark.gates.window_filter import WindowFilter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["Gate", "build_gate"]
+
+
+class Gate:
+    """One location where rows are dropped. ``state`` is its pure half, which the decision core knows."""
+
+    def __init__(self, spark: SparkSession, specification: GateSpecification, schema: StructType, base_s: float) -> None:
+        specification.check(schema)
+        self.spark = spark
+        self.specification = specification
+        unit = specification.unit
+        kind = WindowFilter if isinstance(unit, WholeWindows) else RowFilter
+        self._filter: RowFilter | WindowFilter = kind(spark, specification, schema, base_s)
+        self.key_types = key_types(schema, unit) if isinstance(unit, WholeKeys) else ()
+        """Of whole keys: the types that are hashed."""
+        self.offered_tag, self.kept_tag = new_tag(), new_tag()
+        self._published: tuple[KeepTable, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name, which decides which rows are dropped."""
+        return self.specification.name
+
+    @property
+    def state(self) -> GateState:
+        """What the decision core knows of the gate."""
+        return self._filter.state
+
+    @property
+    def windows(self) -> WindowFilter | None:
+        """The filter of a gate that keeps whole windows."""
+        return self._filter if isinstance(self._filter, WindowFilter) else None
+
+    def apply(self, df: DataFrame) -> DataFrame:
+        """Put the gate on a DataFrame with the columns it was built for, such as the next micro-batch."""
+        return self._filter.apply(df, self.offered_tag, self.kept_tag, self.specification.weight_column)
+
+    def publish(self, tables: Sequence[KeepTable]) -> None:
+        """Put tables in force for every micro-batch that starts from now on."""
+        if len(tables) == len(self._published) and all(map(_is_same, tables, self._published)):
+            return
+        for cell, table in zip(self._filter.cells, tables, strict=True):
+            cell.publish(table)
+        self._published = tuple(tables)
+
+    def take_reading(self) -> MeterReading:
+        """Read what was counted since the last call."""
+        reading, buckets = self._filter.meters.take(), self.specification.buckets
+        return reading if buckets is None else replace(reading, work=buckets.take_work())
+
+    def event_time(self) -> int | None:
+        """Return the latest event time in this run, for a gate of whole windows."""
+        return self._filter.event_time()
+
+    def is_whole(self, window: Column, groups: Sequence[Column]) -> Column:
+        """Return a condition on results by window: true for windows that were kept."""
+        if self.windows is None:
+            raise PenstockError(f"gate {self.name!r} keeps no whole windows: give it unit=WholeWindows(...)")
+        return self.windows.is_whole(window, groups)
+
+
+def _is_same(one: KeepTable, other: KeepTable) -> bool:
+    return one.oldest == other.oldest and np.array_equal(one.keeps, other.keeps)
+
+
+def build_gate(df: DataFrame, specification: GateSpecification, base_s: float) -> tuple[Gate, DataFrame]:
+    """Check the specification and return the gate with the gated DataFrame."""
+    gate = Gate(df.sparkSession, specification, df.schema, base_s)
+    return gate, gate.apply(df)

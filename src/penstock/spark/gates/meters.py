@@ -1,0 +1,85 @@
+"""The counters of one gate, filled by the generated code of a running query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from penstock.decision.events import MeterReading
+from penstock.spark.catalyst import RowMeter
+from penstock.spark.columns import bigint, column_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from penstock.spark.gates.class_index import ClassIndex
+
+__all__ = ["GateMeters"]
+
+_TICK_SHIFT = 10
+"""Arrival times are summed in ticks of 2^10 microseconds: a shift instead of a division."""
+
+
+class GateMeters:
+    """Counts what a gate keeps, when that arrived, and by class what was offered and kept.
+
+    Arrival times are summed in coarse ticks since ``base_s``, to stay far from overflow.
+    """
+
+    def __init__(self, spark: SparkSession, arrival: str | None, base_s: float, index: ClassIndex, classes: int) -> None:
+        self._arrival, self._base_s = arrival, base_s
+        self._kept = RowMeter(spark)
+        self._null_arrivals = RowMeter(spark)
+        self._older = RowMeter(spark)
+        self._offered_by_class = [RowMeter(spark) for _ in range(classes)] if index.counts_offered else []
+        self._kept_by_class = [RowMeter(spark) for _ in range(classes)] if index.counts_kept else []
+
+    def count_offered(self, index: Column) -> Column | None:
+        """Return a condition that is always true and counts a row by its class, where that is counted."""
+        return _count_by_class(index, self._offered_by_class)
+
+    def count_kept(self, schema: StructType, index: Column | None, is_recent: Column | None) -> Column:
+        """Return a condition that is always true and counts a row that is kept.
+
+        ``is_recent`` says whether decisions reach back to the row's arrival, where that matters.
+        """
+        counted = self._count_arrival(schema, is_recent)
+        by_class = None if index is None else _count_by_class(index, self._kept_by_class)
+        return counted if by_class is None else counted & by_class
+
+    def _count_arrival(self, schema: StructType, is_recent: Column | None) -> Column:
+        if self._arrival is None:
+            return self._kept.counting(bigint(0))
+        arrival = column_named(self._arrival)
+        since_base = F.unix_micros(arrival) - F.lit(int(self._base_s * 1e6))
+        counted = self._kept.counting(F.shiftright(since_base, _TICK_SHIFT))
+        if is_recent is not None:
+            counted = counted & (is_recent | self._older.counting(bigint(1)))
+        if not schema[self._arrival].nullable:
+            return counted
+        return F.when(arrival.isNull(), self._null_arrivals.counting(bigint(1))).otherwise(counted)
+
+    def take(self) -> MeterReading:
+        """Read what was counted since the last call."""
+        kept, ticks = self._kept.take(), self._kept.take_sum()
+        is_timed = kept and self._arrival is not None
+        return MeterReading(
+            kept=kept,
+            mean_arrival_s=self._base_s + (ticks / kept + 0.5) * (1 << _TICK_SHIFT) / 1e6 if is_timed else None,
+            offered_by_class=tuple(meter.take() for meter in self._offered_by_class) or None,
+            kept_by_class=tuple(meter.take() for meter in self._kept_by_class) or None,
+            null_arrivals=self._null_arrivals.take(),
+            older_than_ring=self._older.take(),
+        )
+
+
+def _count_by_class(index: Column, meters: list[RowMeter]) -> Column | None:
+    if not meters:
+        return None
+    counted = meters[-1].counting(bigint(1))
+    for number, meter in enumerate(meters[:-1]):
+        counted = F.when(index == F.lit(number), meter.counting(bigint(1))).otherwise(counted)
+    return counted

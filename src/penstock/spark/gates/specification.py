@@ -1,0 +1,120 @@
+"""What a user asked a gate to do, checked against the DataFrame that it is put on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.types import MapType, StructType, TimestampType, VariantType
+
+from penstock.drop.priorities import Priorities
+from penstock.drop.shares import BucketModel, WorkReading
+from penstock.drop.units import WholeKeys, WholeWindows
+from penstock.errors import PenstockError
+
+__all__ = ["Buckets", "GateSpecification"]
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Classes by cost, for load-aware shedding."""
+
+    column: str
+    """The column with a row's bucket."""
+    model: BucketModel
+    is_counted: bool
+    """Whether the rows offered are counted by bucket."""
+    take_work: Callable[[], WorkReading | None] = lambda: None
+    """Reads what tasks have measured since the last call."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateSpecification:
+    """The options of a gate. ``check`` says in one line what is wrong with them."""
+
+    name: str
+    arrival: str | None = None
+    identity: tuple[str, ...] | None = None
+    priorities: Priorities | None = None
+    weight_column: str | None = None
+    is_bounded: bool = False
+    unit: WholeKeys | WholeWindows | None = None
+    buckets: Buckets | None = None
+
+    def check(self, schema: StructType) -> None:
+        """Raise if the options do not fit the columns or each other."""
+        self._check_arrival(schema)
+        self._check_priorities(schema)
+        if self.unit is not None:
+            self._check_unit(schema)
+        elif self.identity is not None:
+            self._check_identity(schema)
+        if self.weight_column is not None and self.weight_column in schema.names:
+            raise self._error(f"the weight column {self.weight_column!r} exists already; choose another name")
+
+    def identity_columns(self, schema: StructType) -> tuple[str, ...]:
+        """Return the columns that tell rows apart: those named, Kafka's coordinates, or every column that can be hashed."""
+        if self.identity is not None:
+            return self.identity
+        if {"topic", "partition", "offset"} <= set(schema.names):
+            return ("topic", "partition", "offset")
+        names = tuple(f.name for f in schema.fields if not isinstance(f.dataType, MapType | VariantType))
+        if not names:
+            raise self._error("no column can be hashed; name the identity columns")
+        return names
+
+    def _error(self, message: str) -> PenstockError:
+        return PenstockError(f"gate {self.name!r}: {message}")
+
+    def _check_columns(self, schema: StructType, names: Sequence[str], what: str) -> None:
+        missing = [name for name in names if name not in schema.names]
+        if missing:
+            raise self._error(f"there is no {what} {missing[0]!r}; the columns are {', '.join(schema.names)}")
+
+    def _check_timestamp(self, schema: StructType, name: str, what: str) -> None:
+        if not isinstance(schema[name].dataType, TimestampType):
+            kind = schema[name].dataType.simpleString()
+            raise self._error(f"the {what} column {name!r} must be a timestamp, it is {kind}")
+
+    def _check_arrival(self, schema: StructType) -> None:
+        if self.arrival is not None:
+            self._check_columns(schema, [self.arrival], "arrival column")
+            self._check_timestamp(schema, self.arrival, "arrival")
+        elif self.is_bounded:
+            raise self._error("bounded=True needs arrival=, the column of arrival times")
+
+    def _check_identity(self, schema: StructType) -> None:
+        self._check_columns(schema, self.identity or (), "identity column")
+        if not self.identity:
+            raise self._error(f"identity must name at least one column of {', '.join(schema.names)}")
+
+    def _check_priorities(self, schema: StructType) -> None:
+        if self.priorities is None:
+            return
+        if not isinstance(self.priorities, Priorities):
+            raise self._error(f"priorities must be Priorities(column, weights), got {self.priorities!r}")
+        if isinstance(self.priorities.column, str):
+            self._check_columns(schema, [self.priorities.column], "class column")
+
+    def _check_unit(self, schema: StructType) -> None:
+        unit = self.unit
+        if not isinstance(unit, WholeKeys | WholeWindows):
+            raise self._error(f"unit must be WholeKeys(...) or WholeWindows(...), got {unit!r}")
+        called = "keys" if isinstance(unit, WholeKeys) else "windows"
+        self._check_columns(schema, unit.columns if isinstance(unit, WholeKeys) else (unit.time, *unit.by), "unit column")
+        if self.identity is not None:
+            raise self._error(f"identity tells rows apart, and this gate keeps whole {called}: leave it out")
+        for name, value in (("bounded", self.is_bounded), ("buckets", self.buckets)):
+            if value:
+                raise self._error(f"{name} looks at single rows, and this gate keeps whole {called}")
+        if isinstance(unit, WholeWindows):
+            self._check_windows(schema, unit)
+
+    def _check_windows(self, schema: StructType, unit: WholeWindows) -> None:
+        self._check_timestamp(schema, unit.time, "time")
+        if self.priorities is not None:
+            raise self._error("rows of several classes lie in one window, which is kept whole: leave priorities out")
+        if self.weight_column is not None and unit.overlap > 1:
+            raise self._error(
+                f"a row lies in {unit.overlap} windows, each kept or not, so it has no weight: leave weight_column out"
+            )

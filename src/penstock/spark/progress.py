@@ -1,0 +1,64 @@
+"""What Spark reports of a batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from penstock.decision.events import BatchTimes
+from penstock.spark.offsets import rows_between
+
+__all__ = ["Progress"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Spark's report of one batch."""
+
+    batch_id: int
+    run_id: str
+    times: BatchTimes
+    backlog_rows: Mapping[str, int]
+    is_skipped: bool = False
+    """The batch had input but nothing was run: after a crash, its sink had it already."""
+
+    @classmethod
+    def parse(cls, text: str) -> Progress | None:
+        """Read Spark's JSON; ``None`` for a report of a trigger that ran no batch."""
+        report = json.loads(text)
+        durations = report.get("durationMs", {})
+        if "addBatch" not in durations or "triggerExecution" not in durations:
+            return None
+        start_s = datetime.fromisoformat(report["timestamp"]).timestamp()
+        duration_s = durations["triggerExecution"] / 1e3
+        sources = report.get("sources", [])
+        return cls(
+            batch_id=report["batchId"],
+            run_id=report["runId"],
+            times=BatchTimes(start_s, start_s + duration_s, durations["addBatch"] / 1e3),
+            backlog_rows={source_name(number): _backlog(source, duration_s) for number, source in enumerate(sources)},
+            is_skipped=not report.get("numInputRows") and any(s.get("startOffset") != s.get("endOffset") for s in sources),
+        )
+
+
+def source_name(number: int) -> str:
+    """Return what a query's source is called in observations."""
+    return f"source{number}"
+
+
+def _backlog(source: dict[str, Any], duration_s: float) -> int:
+    """Rows that wait at a source when a batch ends.
+
+    What Spark calls the latest offset was taken when the batch was planned, so it shows only what a cap on the batch's size left
+    behind. The rows that came while the batch ran are estimated from the rate at which its own rows came.
+    """
+    left = rows_between(_as_text(source.get("endOffset")), _as_text(source.get("latestOffset"))) or 0
+    return left + round((source.get("inputRowsPerSecond") or 0.0) * duration_s)
+
+
+def _as_text(offset: Any) -> str | None:
+    """Offsets come as JSON text or as JSON values, depending on the source."""
+    return offset if offset is None or isinstance(offset, str) else json.dumps(offset)

@@ -1,0 +1,179 @@
+"""What both Spark drivers share: one query, its gates, its decision core, its journal."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.control.base import GateCount
+from penstock.decision import BatchEnded, Instruction, QueryCore, carry_out
+from penstock.drop.tables import KeepTable
+from penstock.errors import JournalError, PenstockError
+from penstock.journal import Journal
+from penstock.journal.records import Record
+from penstock.spark.gates import Gate
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["QueryDriver"]
+
+log = logging.getLogger("penstock")
+
+_MOST_NOTES = 100
+Recount = Callable[[int], dict[str, GateCount]]
+
+
+class QueryDriver(ABC):
+    """Runs the decision core of one query on Spark. Nothing that goes wrong here stops the job: the last table stays."""
+
+    shares_gates: ClassVar[bool]
+    """Whether several queries may read its gates."""
+    wants_reports: ClassVar[bool]
+    """Whether it needs Spark's report of every batch."""
+
+    def __init__(self, gates: Sequence[Gate], core: QueryCore, siblings: Mapping[str, QueryDriver] | None = None) -> None:
+        self.gates = {gate.name: gate for gate in gates}
+        self.core = core
+        self.query: StreamingQuery | None = None
+        self.ended = threading.Event()
+        """Set when Spark has said that the query ended."""
+        self.recount: Recount | None = None
+        """Runs a committed batch once more to count it, where the query's DataFrame is known."""
+        self._siblings = siblings if siblings is not None else {}
+        self._journal: Journal | None = None
+        self._noted: set[str] = set()
+        self._early_notes: list[str] = []  # noted before there was a journal
+        self.is_closed = False
+        """Whether the journal was released."""
+
+    @property
+    def label(self) -> str:
+        """The query's name."""
+        return self.core.label
+
+    # -- the journal ---------------------------------------------------------------------------------------------------
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether the journal is open, or was."""
+        return self._journal is not None
+
+    @property
+    def journal(self) -> Journal:
+        """The journal, once it is open."""
+        if self._journal is None:
+            raise PenstockError(f"query {self.label!r} has no journal yet")
+        return self._journal
+
+    def open_journal(self, location: str, query_id: str | None, *, is_new: bool) -> None:
+        """Open the journal and continue where it ends."""
+        journal = Journal(location, query_id)
+        if is_new and query_id is None and (owner := journal.state.owner.get("job")) is not None:
+            journal.close()
+            raise JournalError(
+                f"the journal in {location} belongs to job {owner}, but the checkpoint is new: "
+                "give the new job a journal of its own, or bring back the checkpoint"
+            )
+        self._journal = journal
+        try:
+            self.carry_out(self.core.restore(journal.state))
+            for message in self._early_notes:
+                journal.append(message)
+            self._early_notes = []
+        except BaseException:
+            journal.close()
+            raise
+
+    def claim_journal(self, checkpoint: str, query_id: str) -> None:
+        """Say whose the journal is; open it in the checkpoint that Spark made, where the user named none."""
+        if self._journal is None:
+            self.open_journal(f"{checkpoint}/penstock", query_id, is_new=True)
+        else:
+            self.journal.claim(query_id)
+
+    def count_again(self, batch_ids: Sequence[int]) -> None:
+        """Count batches that were committed but not counted before a crash."""
+        for batch_id in batch_ids:
+            counts = self.guard(f"count batch {batch_id} again", self._recount, batch_id)
+            if counts is not None:
+                record = self.core.record_batch(BatchEnded(batch_id, self.now_s(), counts, is_recounted=True))
+                self.guard("journal the counts of a batch", self.journal.append, record)
+
+    def _recount(self, batch_id: int) -> dict[str, GateCount] | None:
+        if self.recount is None:
+            return None
+        log.info("%s: batch %d was committed but not counted before a crash; counting it now", self.label, batch_id)
+        self.prepare_recount(batch_id)
+        return self.recount(batch_id)
+
+    # -- the life of a query -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def attach(self, query: StreamingQuery) -> None:
+        """Take a query that has started."""
+
+    def report(self, text: str) -> None:
+        """Take one of Spark's reports; called from its listener, so it must return at once."""
+
+    def prepare_recount(self, batch_id: int) -> None:
+        """Put the tables in force that a committed batch had."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop the query."""
+
+    def finish(self) -> None:
+        """The query has ended: release the journal."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.core.end()
+            if self._journal is not None:
+                self._journal.close()
+
+    # -- what the core tells it ----------------------------------------------------------------------------------------
+
+    def carry_out(self, instructions: Sequence[Instruction]) -> None:
+        """Do what the core says."""
+        carry_out(self.core, instructions, self)
+
+    def now_s(self) -> float:
+        """Return the time."""
+        return time.time()
+
+    def append(self, records: Sequence[Record], query: str | None) -> None:
+        """Make records durable, in this query's journal or in that of one that shares a gate."""
+        driver = self if query is None else self._siblings.get(query)
+        if driver is not None and driver.has_journal:
+            driver.journal.append(*records)
+
+    def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:
+        """Put tables in force."""
+        self.gates[gate].publish(tables)
+
+    def warn(self, message: str) -> None:
+        """Log a message and remember it for the report, once; and not endlessly many that read differently every time."""
+        if message in self._noted or len(self._noted) >= _MOST_NOTES:
+            return
+        self._noted.add(message)
+        log.warning(message)
+        if self._journal is None:
+            self._early_notes.append(message)
+            return
+        try:
+            self._journal.append(message)
+        except JournalError:
+            log.debug("the journal could not take a message", exc_info=True)
+
+    def guard(self, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call something that may fail without taking the job down; ``None`` if it did."""
+        try:
+            return call(*arguments)
+        except Exception as error:  # whatever a full disk or Spark raises, the job goes on
+            self.warn(self.core.warn_failure(what, error).message)
+            log.debug("%s: could not %s", self.label, what, exc_info=True)
+            return None

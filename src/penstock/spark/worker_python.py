@@ -1,0 +1,55 @@
+"""Which Python Spark's workers run, and what to say if it is not the driver's.
+
+Without ``PYSPARK_PYTHON`` the workers run whatever ``python3`` is on the path, also when the driver runs in a virtual environment
+that was never activated. Gates need nothing there; the replay source and load-aware functions do.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["check_worker_python"]
+
+
+def check_worker_python(spark: SparkSession, what: str) -> None:
+    """Raise, in one line that says what to set, if Spark's workers on this machine can't run Penstock."""
+    context = spark.sparkContext
+    if not str(context.master).startswith("local"):
+        return  # the workers' machines are not ours to look at
+    program = str(context.pythonExec)
+    problem = _find_problem(program)
+    if problem is not None:
+        raise PenstockError(
+            f"{what} runs in Spark's Python workers, and those run {program!r}, {problem}: set PYSPARK_PYTHON={sys.executable} "
+            "before the session starts, or activate the virtual environment"
+        )
+
+
+@cache
+def _find_problem(program: str) -> str | None:
+    """Return why a Python can't stand in for this one; ``None`` if it can."""
+    path = shutil.which(program)
+    if path is None:
+        return "which is not on the path"
+    if Path(path).parent == Path(sys.executable).parent:
+        return None
+    # Another directory may still be the same Python: ask it.
+    code = "import sys, penstock; print('%d.%d' % sys.version_info[:2])"
+    asked = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False, env=dict(os.environ))  # noqa: S603 - Spark would run it too
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if asked.returncode:
+        return f"which is {path} and can't import penstock"
+    if asked.stdout.strip() != version:
+        return f"which is {path}, Python {asked.stdout.strip()} and not {version}"
+    return None
