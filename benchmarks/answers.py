@@ -90,7 +90,7 @@ def _measure(population: DataFrame, name: str, unit: str, loss: float, replicati
     """Estimate every answer in every replication and compare it with the truth."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's own convention
 
-    import penstock as ps  # noqa: PLC0415 - the functions need Spark
+    from penstock import functions as pf  # noqa: PLC0415 - needs Spark
 
     spark = population.sparkSession
     groups = ["host"] if unit == "short window" else ["window", "host"]
@@ -101,9 +101,9 @@ def _measure(population: DataFrame, name: str, unit: str, loss: float, replicati
     kept = copies.where(u < F.col("p")).withColumn("w", F.lit(1.0) if unit == "window" else 1.0 / F.col("p"))
     cluster = (_FATES[unit],) if unit in ("key", "short window") else ()
     estimates = kept.groupBy("rep", *groups).agg(
-        ps.count("w", cluster=cluster).alias("count"),
-        ps.sum("x", "w", cluster=cluster).alias("sum"),
-        ps.avg("x", "w", cluster=cluster).alias("avg"),
+        pf.estimated_count(weight="w", cluster=cluster).alias("count"),
+        pf.estimated_sum("x", weight="w", cluster=cluster).alias("sum"),
+        pf.estimated_avg("x", weight="w", cluster=cluster).alias("avg"),
     )
     truth = known.groupBy(*groups).agg(
         F.count("*").cast("double").alias("true_count"),

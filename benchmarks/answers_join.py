@@ -19,6 +19,7 @@ import pyarrow as pa
 from benchmarks.support.fixed_gate import apply_gate
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Bar, Claim, Result, Row
+from penstock.drop.units import WholeKeys
 from penstock.simulation.keys import zipf_keys
 from penstock.simulation.plotting import by_panel, lines
 from penstock.spark.fresh_session import fresh_session
@@ -90,9 +91,7 @@ def _pairs(views: DataFrame, clicks: DataFrame) -> DataFrame:
 def _measure(streams: tuple[DataFrame, DataFrame], all_pairs: DataFrame, unit: str, keep: float, draw: int) -> dict[str, float]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    import penstock as ps  # noqa: PLC0415 - needs Spark
-
-    whole = ps.key("user", family=str(draw)) if unit == "key" else None
+    whole = WholeKeys("user", family=str(draw)) if unit == "key" else None
     sides = [apply_gate(df, f"{name} {draw}", keep, unit=whole) for name, df in zip(("views", "clicks"), streams, strict=True)]
     start_s = time.perf_counter()
     pairs = _pairs(sides[0], sides[1]).groupBy("user").count()

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Bar, Result, Row
 from benchmarks.support.timing import best_of, pin_to_one_core
+from penstock.drop.priorities import Priorities
 from penstock.spark.fresh_session import fresh_session
 
 if TYPE_CHECKING:
@@ -85,35 +86,35 @@ def _native_arms(spark: SparkSession, rows: int) -> dict[str, DataFrame]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     base = _base(spark, rows)
-    third = F.col("id") % 3
-    weights = {0: 1.0, 1: 2.0, 2: 4.0}
+    priorities = Priorities(F.col("id") % 3, {0: 1.0, 1: 2.0, 2: 4.0})
     return {
         "plain scan": base,
         "rand() < 0.5": base.where(F.rand() < 0.5),
         "rand() < 0.5, arrival read": base.where((F.rand() < 0.5) & (F.unix_micros("arrival") > 0)),
-        "gate by batch": _apply_gate(base, "batch", arrival=None, identity=["id"]),
-        "gate by arrival": _apply_gate(base, "arrival", arrival="arrival", identity=["id"]),
-        "gate by arrival, all columns hashed": _apply_gate(base, "all", arrival="arrival", identity=None),
-        "gate by arrival, bounded": _apply_gate(base, "bounded", arrival="arrival", identity=["id"], bounded=True),
-        "gate by arrival, 3 classes": _apply_gate(
-            base, "classes", arrival="arrival", identity=["id"], classes=third, weights=weights
-        ),
+        "gate by batch": _apply_gate(base, "batch", identity=("id",)),
+        "gate by arrival": _apply_gate(base, "arrival", arrival="arrival", identity=("id",)),
+        "gate by arrival, all columns hashed": _apply_gate(base, "all", arrival="arrival"),
+        "gate by arrival, bounded": _apply_gate(base, "bounded", arrival="arrival", identity=("id",), is_bounded=True),
+        "gate by arrival, 3 classes": _apply_gate(base, "classes", arrival="arrival", identity=("id",), priorities=priorities),
     }
 
 
-def _apply_gate(df: DataFrame, name: str, *, classes: Any = None, weights: Any = None, **options: Any) -> DataFrame:
-    from penstock.spark.gate import Gate  # noqa: PLC0415 - needs Spark
-
-    from penstock.drop.tables import slot_of  # noqa: PLC0415 - belongs to the gate
+def _apply_gate(df: DataFrame, name: str, **options: Any) -> DataFrame:
+    from penstock.decision.gate_state import SlotGate  # noqa: PLC0415 - belongs to the gate
+    from penstock.drop.tables import slot_of  # noqa: PLC0415
+    from penstock.spark.gates import GateSpecification, build_gate  # noqa: PLC0415 - needs Spark
 
     now_s = time.time()
-    gate, kept = Gate.build(df, name=name, base_s=now_s, classes=classes, weights=weights, weight=None, **options)
-    if gate.arrival is None:
-        gate.publish_batch(gate.keeps(0.5))
+    gate, kept = build_gate(df, GateSpecification(name=name, **options), now_s)
+    state = gate.state
+    assert isinstance(state, SlotGate)  # noqa: S101 - a gate of rows
+    if options.get("arrival") is None:
+        gate.publish(state.put_in_force(state.entries(0.5)))
         return kept
     for number in range(_DECISIONS):  # keeps around one half, over the whole span
-        gate.ring.decide(slot_of(now_s - _SPAN_S * (1 - number / _DECISIONS)), gate.keeps(0.4 if number % 2 else 0.6))
-    gate.publish_ring()
+        slot = slot_of(now_s - _SPAN_S * (1 - number / _DECISIONS))
+        state.put_in_force_from(slot, state.entries(0.4 if number % 2 else 0.6))
+    gate.publish(state.tables())
     return kept
 
 

@@ -33,13 +33,17 @@ class _LastValue:
 
 def run(*, quick: bool, say: Say) -> Result:
     """Measure both forms."""
-    from penstock.spark.load_aware import _BUCKET, _worker  # noqa: PLC0415 - needs PySpark
+    from penstock.spark.load_aware_worker import BUCKET_COLUMN, TimedFunction  # noqa: PLC0415 - needs PySpark
 
     rng = np.random.default_rng(1)
     values = pa.array(rng.random(_ROWS))
-    batch = pa.RecordBatch.from_arrays([values, pa.array(rng.integers(0, 512, _ROWS), pa.int32())], names=["value", _BUCKET])
+    batch = pa.RecordBatch.from_arrays(
+        [values, pa.array(rng.integers(0, 512, _ROWS), pa.int32())], names=["value", BUCKET_COLUMN]
+    )
     accumulator: Any = _LastValue()
-    worker = _worker(_identity, "row", accumulator, columns=("value",), output="result", returned=pa.float64(), buckets=513)
+    worker = TimedFunction(
+        _identity, "row", accumulator, columns=("value",), output="result", output_type=pa.float64(), buckets=513
+    )
     keys, durations, sketch = rng.integers(0, 1 << 30, _KEYS), rng.random(_KEYS), CostSketch(0.05, 0.1)
     say("timing")
     times = best_of(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock.drop.units import WholeKeys, WholeWindows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -11,16 +13,14 @@ if TYPE_CHECKING:
 __all__ = ["apply_gate"]
 
 
-def apply_gate(df: DataFrame, name: str, keep: float, *, from_us: int = 0, **options: Any) -> DataFrame:
+def apply_gate(
+    df: DataFrame, name: str, keep: float, *, unit: WholeKeys | WholeWindows | None = None, from_us: int = 0
+) -> DataFrame:
     """Return the rows that a gate keeps: single rows, identified by ``id``, or whole units; windows from ``from_us`` on."""
-    from penstock.spark.gate import Gate  # noqa: PLC0415 - needs Spark
+    from penstock.spark.gates import GateSpecification, build_gate  # noqa: PLC0415 - needs Spark
 
-    identity = None if options.get("unit") is not None else ["id"]
-    gate, kept = Gate.build(
-        df, name=name, base_s=time.time(), arrival=None, identity=identity, classes=None, weights=None, weight=None, **options
-    )
-    if gate.windows is not None:
-        gate.publish_batch((keep, float(gate.windows.unit.ordinal(from_us))))
-    else:
-        gate.publish_batch(gate.keeps(keep))
+    identity = ("id",) if unit is None else None
+    gate, kept = build_gate(df, GateSpecification(name=name, identity=identity, unit=unit), time.time())
+    entries = (keep, float(unit.ordinal(from_us))) if isinstance(unit, WholeWindows) else gate.state.entries(keep)
+    gate.publish(gate.state.put_in_force(entries))
     return kept

@@ -137,4 +137,4 @@ class LoadJob:
         shedder = Shedder(TARGET_S, controller=controller_named("aurora", TARGET_S, cost_s=arm.known_cost_s / self._cores))
         kept = shedder.gate(rows, name="rows", arrival="arrival", identity="seq")
         timer = LoadAware(spend, key="entity", delay_target=TARGET_S, columns="cost", returns="double")
-        return shedder, timer.timed_only(kept)
+        return shedder, timer.time_only(kept)

@@ -6,7 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from benchmarks.support.protocol import Say
 from penstock.cluster.fleet import LocalFleet
 from penstock.coordination.measurements import Measurements, apply_measurements, entries_of, remove_rate_bounds
 from penstock.errors import PenstockError
-from penstock.journal.journal import JournalState, read_journal
+from penstock.journal import read_journal
+from penstock.journal.state import JournalState
 from penstock.network import Network, load_network
 from penstock.planning import Exact
 from penstock.spark.checkpoint import Checkpoint
@@ -174,14 +175,22 @@ def _collect(network: Network, fleet: LocalFleet, start_s: float, end_s: float) 
         if reported is None:
             raise PenstockError(f"node {node!r} has not reported its status")
         status[node] = reported
-        log = folder / "written.jsonl"
-        if log.exists():
-            written += [json.loads(line) for line in log.read_text().splitlines()]
         for journal in sorted(folder.glob("queries/*/penstock")):
             journals[journal.parent.name] = read_journal(journal)
+            written += _list_outputs(journals[journal.parent.name])
         for name in entries_of(network, node):
             if name in network.inputs:  # each has its own query here, named after its operator
                 checkpoint = Checkpoint(folder / "queries" / network.consumers[name][0])
                 offset = checkpoint.offsets(max(checkpoint.planned()))[0]
                 played[name] = float(json.loads(offset or "{}")["t0"])
     return NetworkRun(network, start_s, end_s, written, status, journals, played)
+
+
+def _list_outputs(journal: JournalState) -> list[Mapping[str, Any]]:
+    """Return what each batch wrote to each output."""
+    return [
+        {"output": name, "end_s": batch.end_s, **asdict(output)}
+        for batch in journal.batches.values()
+        for name, output in (batch.outputs or {}).items()
+        if batch.end_s is not None and output.rows is not None
+    ]
