@@ -1,9 +1,9 @@
-"""What whole windows, whole keys and estimates with errors cost, and what a window gate saves.
+"""What whole windows, whole keys and estimates cost, and what a window gate saves.
 
-On one core, all arms in turn, the best of several rounds, as in ``gate``. The gates keep one half. The aggregations count and sum
-by one of 100 groups; with so many rows because the larger expression takes Spark longer to plan, whatever it runs
-on. The work saved is that of sliding windows of ten by one, which make ten rows of one: time at keep 0.25
-against keep 1.
+On one core, all arms in turn, the best of several rounds, as in ``gate``. The gates keep one half. The aggregations
+count and sum by one of 100 groups, on many rows because Spark takes longer to plan the larger expression, whatever it
+runs on. The work saved is that of sliding windows of ten seconds by one, which turn one row into ten: the time at keep
+0.25 against keep 1.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import Say
-from benchmarks.gated import gated
-from benchmarks.results import Bar, Result, Row
-from benchmarks.timing import best_of, one_core
+from benchmarks.support.fixed_gate import apply_gate
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
+from benchmarks.support.timing import best_of, pin_to_one_core
+from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.simulation.plotting import bars
 from penstock.spark.fresh_session import fresh_session
 
@@ -30,10 +31,10 @@ _FIRST_US = 1_700_000_000_000_000
 
 
 def run(*, quick: bool, say: Say) -> Result:
-    """Measure all arms."""
+    """Time every arm."""
     rows = _QUICK_ROWS if quick else _ROWS
     rounds = 4 if quick else 7
-    with one_core(), fresh_session("answers-cost", 1) as (spark, _):
+    with pin_to_one_core(), fresh_session("answers-cost", 1) as (spark, _):
         base = _base(spark, rows)
         say("gates")
         cost = best_of({name: _scan(df) for name, df in _gates(base).items()}, rounds=rounds, warm_up=3)
@@ -41,21 +42,25 @@ def run(*, quick: bool, say: Say) -> Result:
         cost |= best_of({name: _scan(df) for name, df in _aggregations(base).items()}, rounds=rounds, warm_up=3)
         say("aggregations of keys, and sliding windows")
         fewer = _base(spark, rows // _SLOW_SHARE)
-        arms = {"ps.count and ps.sum of keys": _of_keys(fewer), **_sliding(fewer)}
+        arms = {"estimates of keys": _key_aggregations(fewer), **_sliding(fewer)}
         work = best_of({name: _scan(df) for name, df in arms.items()}, rounds=rounds, warm_up=3)
-    shown: list[Row] = [{"arm": name, "ns a row": took / rows * 1e9} for name, took in cost.items()]
-    shown += [{"arm": name, "ns a row": took / (rows // _SLOW_SHARE) * 1e9} for name, took in work.items()]
+    results: list[Row] = [{"arm": name, "ns per row": total_s / rows * 1e9} for name, total_s in cost.items()]
+    results += [{"arm": name, "ns per row": total_s / (rows // _SLOW_SHARE) * 1e9} for name, total_s in work.items()]
     row_gate = cost["gate of rows"]
     limits = [
         Bar.at_most("gate of windows / gate of rows, whole plan", cost["gate of windows"] / row_gate, 1.5),
         Bar.at_most("gate of sliding windows, 10 by 1 / gate of rows", cost["gate of sliding windows, 10 by 1"] / row_gate, 1.5),
         Bar.at_most("gate of keys / gate of rows", cost["gate of keys"] / row_gate, 1.5),
-        Bar.at_most("ps.count and ps.sum / count and sum", cost["ps.count and ps.sum"] / cost["count and sum"], 1.3),
+        Bar.at_most(
+            "estimated count and sum / count and sum",
+            cost["estimated count and sum"] / cost["count and sum"],
+            1.3,
+        ),
         Bar.at_most(
             "sliding windows, keep 0.25 / keep 1", work["sliding windows, keep 0.25"] / work["sliding windows, keep 1"], 0.45
         ),
     ]
-    return Result("answers-cost", shown, limits)
+    return Result("answers-cost", results, limits)
 
 
 def _base(spark: SparkSession, rows: int) -> DataFrame:
@@ -67,19 +72,17 @@ def _base(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def _gate(df: DataFrame, name: str, keep: float, **options: Any) -> DataFrame:
-    return gated(df, name, keep, from_us=_FIRST_US, **options)
+    return apply_gate(df, name, keep, from_us=_FIRST_US, **options)
 
 
 def _gates(base: DataFrame) -> dict[str, DataFrame]:
-    import penstock as ps  # noqa: PLC0415 - the package itself
-
     return {
         "plain scan": base,
         "gate of rows": _gate(base, "rows", 0.5),
-        "gate of keys": _gate(base, "keys", 0.5, unit=ps.key("user")),
-        "gate of windows": _gate(base, "windows", 0.5, unit=ps.window("t", "1s")),
-        "gate of sliding windows, 10 by 1": _gate(base, "sliding", 0.5, unit=ps.window("t", "10s", "1s")),
-        "gate of windows by group": _gate(base, "groups", 0.5, unit=ps.window("t", "1s", by="user")),
+        "gate of keys": _gate(base, "keys", 0.5, unit=WholeKeys("user")),
+        "gate of windows": _gate(base, "windows", 0.5, unit=WholeWindows("t", "1s")),
+        "gate of sliding windows, 10 by 1": _gate(base, "sliding", 0.5, unit=WholeWindows("t", "10s", "1s")),
+        "gate of windows by group": _gate(base, "groups", 0.5, unit=WholeWindows("t", "1s", by="user")),
     }
 
 
@@ -92,36 +95,38 @@ def _weighted(base: DataFrame) -> DataFrame:
 def _aggregations(base: DataFrame) -> dict[str, DataFrame]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    import penstock as ps  # noqa: PLC0415
+    from penstock import functions as pf  # noqa: PLC0415 - needs Spark
 
     groups = _weighted(base).groupBy("g")
     return {
         "count and sum": groups.agg(F.count("w"), F.sum("user")),
-        "ps.count and ps.sum": groups.agg(ps.count("w"), ps.sum("user", "w")),
+        "estimated count and sum": groups.agg(pf.estimated_count(weight="w"), pf.estimated_sum("user", weight="w")),
     }
 
 
-def _of_keys(base: DataFrame) -> DataFrame:
-    import penstock as ps  # noqa: PLC0415
+def _key_aggregations(base: DataFrame) -> DataFrame:
+    from penstock import functions as pf  # noqa: PLC0415 - needs Spark
 
-    return _weighted(base).groupBy("g").agg(ps.count("w", cluster="user"), ps.sum("user", "w", cluster="user"))
+    return (
+        _weighted(base)
+        .groupBy("g")
+        .agg(pf.estimated_count(weight="w", cluster="user"), pf.estimated_sum("user", weight="w", cluster="user"))
+    )
 
 
 def _sliding(base: DataFrame) -> dict[str, DataFrame]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    import penstock as ps  # noqa: PLC0415
-
-    def counted(df: DataFrame) -> DataFrame:
+    def count_by_window(df: DataFrame) -> DataFrame:
         return df.groupBy(F.window("t", "10 seconds", "1 second"), (F.col("user") % 50).alias("g")).agg(F.count("*"), F.sum("id"))
 
     by_group = base.withColumn("g", F.col("user") % 50)
-    unit = ps.window("t", "10s", "1s", by="g")
+    unit = WholeWindows("t", "10s", "1s", by="g")
     return {
-        "sliding windows, keep 1": counted(_gate(base, "whole", 1.0, unit=ps.window("t", "10s", "1s"))),
-        "sliding windows, keep 0.25": counted(_gate(base, "quarter", 0.25, unit=ps.window("t", "10s", "1s"))),
-        "sliding windows, 1 row in 4": counted(_gate(base, "fourth", 0.25)),
-        "sliding windows by group, keep 0.25": counted(_gate(by_group, "groups4", 0.25, unit=unit)),
+        "sliding windows, keep 1": count_by_window(_gate(base, "whole", 1.0, unit=WholeWindows("t", "10s", "1s"))),
+        "sliding windows, keep 0.25": count_by_window(_gate(base, "quarter", 0.25, unit=WholeWindows("t", "10s", "1s"))),
+        "sliding windows, 1 row in 4": count_by_window(_gate(base, "fourth", 0.25)),
+        "sliding windows by group, keep 0.25": count_by_window(_gate(by_group, "groups4", 0.25, unit=unit)),
     }
 
 
@@ -130,6 +135,6 @@ def _scan(df: DataFrame) -> Callable[[], None]:
 
 
 def plot(result: Result, path: Path) -> None:
-    """Draw the time a row of each arm."""
-    arms = [(str(row["arm"]), float(row["ns a row"] or 0.0)) for row in result.rows]
-    bars(arms, path, title="Time a row on one core", label="nanoseconds (log)", log=True)
+    """Draw the time per row of each arm."""
+    arms = [(str(row["arm"]), float(row["ns per row"] or 0.0)) for row in result.rows]
+    bars(arms, path, title="Time per row on one core", label="nanoseconds (log)", log=True)

@@ -1,17 +1,18 @@
-"""Paper 000, figure 10(b): Solver against Solver-W at the same expected error, exponential workload with lambda 5.
+"""Staying FIT (Tatbul et al.), figure 10(b): Solver against Solver-W.
 
-Solver runs at a greatest error of 5%; the expected error that comes of it under the workload is Solver-W's threshold.
+Both plan at the same expected error under an exponential workload with lambda 5. Solver runs with a maximum error of
+5%; the expected error that results under the workload is the threshold of Solver-W.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.fit_networks import FIGURE9, MAX_RATE, figure9
-from benchmarks.results import Claim, Result, Row
-from benchmarks.timing import best_of
+from benchmarks.support.fit_networks import FIGURE9, MAX_RATE, figure9
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
+from benchmarks.support.timing import best_of
 from penstock.planning import Exponential, Solver, SolverW
 from penstock.simulation.plotting import lines
 
@@ -20,8 +21,8 @@ __all__ = ["plot", "run"]
 _EPSILON, _LAMBDA = 0.05, 5.0
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
-    """Plan all five networks with both."""
+def run(*, quick: bool, say: Say) -> Result:
+    """Plan all five networks with both methods."""
     rows: list[Row] = []
     workload = Exponential([_LAMBDA, _LAMBDA], [MAX_RATE, MAX_RATE])
     for number, costs in enumerate(FIGURE9):
@@ -49,32 +50,35 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
                 "Solver-W's expected error %": 100 * weighted.error,
             }
         )
+    curves = {
+        name: ([costs[0] for costs in FIGURE9], [float(row[f"{name} s"] or 0) for row in rows]) for name in ("Solver", "Solver-W")
+    }
+    return Result("fit-10b", rows, claims=_claims(rows), lines=curves)
+
+
+def _claims(rows: list[Row]) -> list[Claim]:
     mean = sum(float(row["expected error %"] or 0) for row in rows) / len(rows)
     ratios = [float(row["Solver s"] or 0) / float(row["Solver-W s"] or 1) for row in rows]
     fewer = min(float(row["Solver programs"] or 0) / float(row["Solver-W programs"] or 1) for row in rows)
-    claims = [
+    return [
         Claim("expected error of Solver at 5%", "1.44% on average", f"{mean:.2f}% on average", None),
         Claim(
-            "Solver-W reaches it in much shorter time",
+            "Solver-W reaches it in a much shorter time",
             "yes",
             f"{', '.join(f'{ratio:.1f}' for ratio in ratios)} times; at least {fewer:.1f} times fewer points",
             min(ratios) > 2,
         ),
         Claim(
-            "both need more the greater the imbalance",
+            "the larger the imbalance, the more programs both need",
             "similar sensitivity",
             ", ".join(f"{row['Solver programs']}/{row['Solver-W programs']}" for row in rows),
             float(rows[-1]["Solver-W programs"] or 0) > float(rows[0]["Solver-W programs"] or 0),
         ),
     ]
-    drawn = {
-        name: ([costs[0] for costs in FIGURE9], [float(row[f"{name} s"] or 0) for row in rows]) for name in ("Solver", "Solver-W")
-    }
-    return Result("fit-10b", rows, claims=claims, lines=drawn)
 
 
 def plot(result: Result, path: Path) -> None:
-    """Draw times over networks."""
+    """Draw the time over the networks."""
     lines(
         {"planning time, s": result.lines},
         path,

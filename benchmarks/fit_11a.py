@@ -1,18 +1,18 @@
-"""Paper 000, figure 11(a): Solver-W's planning over lambda, for the five networks of figure 9.
+"""Staying FIT (Tatbul et al.), figure 11(a): Solver-W over the mean rate.
 
-Lambda is read as the mean rate in tuples a second: the paper says that with a greater one fewer rates are feasible. Threshold
-1.44%.
+The time of Solver-W over lambda, for the five networks of figure 9, with a threshold of 1.44%. We read lambda as the
+mean rate in tuples per second, because the paper says that fewer rates are feasible with a larger lambda.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.fit_networks import FIGURE9, MAX_RATE, figure9
-from benchmarks.results import Claim, Result, Row
-from benchmarks.timing import timed
+from benchmarks.support.fit_networks import FIGURE9, MAX_RATE, figure9
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
+from benchmarks.support.timing import time_call
 from penstock.planning import Exponential, SolverW
 from penstock.simulation.plotting import lines
 
@@ -22,7 +22,7 @@ _LAMBDAS = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
 _EXPECTED = 0.0144
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Plan every network at every lambda."""
     rows: list[Row] = []
     programs: dict[str, list[int]] = {}
@@ -33,12 +33,12 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
         say(name)
         for mean in means:
             workload = Exponential([mean, mean], [MAX_RATE, MAX_RATE])
-            solver, taken_s = timed(partial(SolverW, figure9(number), _EXPECTED, workload=workload))
+            solver, planning_s = time_call(partial(SolverW, figure9(number), _EXPECTED, workload=workload))
             rows.append(
                 {
                     "network": name,
                     "lambda": mean,
-                    "planning s": taken_s,
+                    "planning s": planning_s,
                     "programs": solver.programs,
                     "error %": 100 * solver.error,
                 }
@@ -46,12 +46,17 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
             programs.setdefault(name, []).append(solver.programs)
             xs, ys = seconds.setdefault(name, ([], []))
             xs.append(mean)
-            ys.append(taken_s)
-    rising = all(found == sorted(found) for found in programs.values())
-    last = [found[-1] for found in programs.values()]
+            ys.append(planning_s)
+    is_rising = all(counts == sorted(counts) for counts in programs.values())
+    last = [counts[-1] for counts in programs.values()]
     claims = [
-        Claim("planning takes more as lambda grows", "yes", "programs never fall" if rising else str(programs), rising),
-        Claim("and more the greater the imbalance", "yes", f"{last} programs at lambda {means[-1]:g}", last == sorted(last)),
+        Claim(
+            "planning takes longer as lambda grows",
+            "yes",
+            "the programs never decrease" if is_rising else str(programs),
+            is_rising,
+        ),
+        Claim("and longer with a larger imbalance", "yes", f"{last} programs at lambda {means[-1]:g}", last == sorted(last)),
     ]
     return Result("fit-11a", rows, claims=claims, lines=seconds)
 

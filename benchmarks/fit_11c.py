@@ -1,21 +1,22 @@
-"""Paper 000, figure 11(c): Solver-W's planning over the provision level, with rates from a trace.
+"""Staying FIT (Tatbul et al.), figure 11(c): Solver-W over the provision level of a trace.
 
-The paper takes TCP traces; here two on-off sources as bursty as BC-pAug89, their rates second by second. The costs of network
-9(b), (64, 32) ms, fall in proportion; the provision level is the share of the seconds that are feasible.
+The paper uses TCP traces. We use two on-off sources as bursty as BC-pAug89 and take their rates second by second. The
+costs of network 9(b), (64, 32) ms, shrink in proportion; the provision level is the share of the seconds that are
+feasible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.fit_networks import MAX_RATE, chains
-from benchmarks.results import Claim, Result, Row
-from benchmarks.timing import timed
+from benchmarks.support.fit_networks import MAX_RATE, chains
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
+from benchmarks.support.timing import time_call
 from penstock.planning import Empirical, SolverW
 from penstock.simulation.plotting import lines
 from penstock.simulation.traffic import on_off
@@ -26,29 +27,29 @@ _COSTS = ((64.0, 32.0), (56.0, 28.0), (48.0, 24.0), (40.0, 20.0), (32.0, 16.0), 
 _EXPECTED, _RATE, _LENGTH_S = 0.0144, 14.0, 2000.0
 
 
-def recorded_rates(seconds: float) -> NDArray[np.float64]:
-    """Tuples in each second of two on-off streams."""
+def trace_rates(seconds: float) -> NDArray[np.float64]:
+    """Return the tuples in each second of two on-off streams."""
     series = [
         np.bincount(on_off(_RATE, seconds, seed=seed).astype(np.int64), minlength=int(seconds))[: int(seconds)] for seed in (1, 2)
     ]
-    found: NDArray[np.float64] = np.column_stack(series).astype(np.float64)
-    return found
+    rates: NDArray[np.float64] = np.column_stack(series).astype(np.float64)
+    return rates
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Plan at every provision level."""
-    samples = recorded_rates(_LENGTH_S / (4 if quick else 1))
+    samples = trace_rates(_LENGTH_S / (4 if quick else 1))
     workload = Empirical(samples, [MAX_RATE, MAX_RATE])
     rows: list[Row] = []
     for costs in _COSTS:
         say(f"costs {costs[0]:g} and {costs[1]:g} ms")
         provision = float(np.mean(samples @ (np.array(costs) / 1e3) <= 1.0))
-        solver, taken_s = timed(partial(SolverW, chains(costs), _EXPECTED, workload=workload))
+        solver, planning_s = time_call(partial(SolverW, chains(costs), _EXPECTED, workload=workload))
         rows.append(
             {
                 "costs ms": f"({costs[0]:g}, {costs[1]:g})",
                 "provision %": 100 * provision,
-                "planning s": taken_s,
+                "planning s": planning_s,
                 "programs": solver.programs,
                 "error %": 100 * solver.error,
             }
@@ -57,14 +58,14 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
     claims = [
         Claim("provision level of (64, 32)", "about 20%", f"{float(rows[0]['provision %'] or 0):.0f}%", None),
         Claim(
-            "planning takes less the better the system is provisioned",
+            "the better the system is provisioned, the shorter planning takes",
             "yes",
             f"{programs} programs",
             programs == sorted(programs, reverse=True),
         ),
     ]
-    drawn = {"Solver-W": ([float(row["provision %"] or 0) for row in rows], [float(row["planning s"] or 0) for row in rows])}
-    return Result("fit-11c", rows, claims=claims, lines=drawn)
+    curves = {"Solver-W": ([float(row["provision %"] or 0) for row in rows], [float(row["planning s"] or 0) for row in rows])}
+    return Result("fit-11c", rows, claims=claims, lines=curves)
 
 
 def plot(result: Result, path: Path) -> None:

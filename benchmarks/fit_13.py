@@ -1,19 +1,20 @@
-"""Paper 000, figure 13: Solver against C-FIT over operator fan-out, epsilon 1%.
+"""Staying FIT (Tatbul et al.), figure 13: Solver against C-FIT over operator fan-out.
 
-One input, one shared operator, 2^k query branches on a single server, each of its own cost and selectivity. A plan drops at the
-input or behind the shared operator; C-FIT finds the latter by its drop order, Solver by linear programs.
+Epsilon 1%. One input, one shared operator and 2^k branches on a single server, with different costs and selectivities.
+A plan drops at the input or behind the shared operator. C-FIT decides where by its drop order, Solver by linear
+programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.cold import cold_scorer
-from benchmarks.fit_networks import fan_out
-from benchmarks.results import Claim, Result, Row
-from benchmarks.timing import best_of
+from benchmarks.support.cold_linprog import cold_scorer
+from benchmarks.support.fit_networks import fan_out
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
+from benchmarks.support.timing import best_of
 from penstock.planning import Fit, Solver
 from penstock.simulation.plotting import lines
 
@@ -23,7 +24,7 @@ _EPSILON = 0.01
 _ARMS = ("Solver, cold LPs", "Solver", "C-FIT")
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Plan every fan-out with each method."""
     rows: list[Row] = []
     for branches in (2, 8, 32) if quick else (2, 4, 8, 16, 32, 64):
@@ -48,15 +49,15 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
             all(float(last[f"{name} s"] or 0) > float(first[f"{name} s"] or 0) for name in _ARMS),
         ),
         Claim(
-            "C-FIT scales better: it is the faster one at a high fan-out",
+            "C-FIT scales better: it is faster at a high fan-out",
             "Solver slightly faster at 2, C-FIT beyond",
             f"cold Solver / C-FIT: {_ratio(first):.1f} at {first['fan-out']}, {_ratio(last):.1f} at {last['fan-out']}",
             _ratio(last) > 1.0,
         ),
     ]
     xs = [float(row["fan-out"] or 0) for row in rows]
-    drawn = {name: (xs, [float(row[f"{name} s"] or 0) for row in rows]) for name in _ARMS}
-    return Result("fit-13", rows, claims=claims, lines=drawn)
+    curves = {name: (xs, [float(row[f"{name} s"] or 0) for row in rows]) for name in _ARMS}
+    return Result("fit-13", rows, claims=claims, lines=curves)
 
 
 def _ratio(row: Row) -> float:
@@ -64,7 +65,7 @@ def _ratio(row: Row) -> float:
 
 
 def plot(result: Result, path: Path) -> None:
-    """Draw time over fan-out."""
+    """Draw the time over the fan-out."""
     lines(
         {"planning time, s": result.lines},
         path,

@@ -1,64 +1,35 @@
-"""Paper 000, figure 15(b): how much of a table must be sent again after a selectivity has changed.
+"""Staying FIT (Tatbul et al.), figure 15(b): what to send after a change of selectivity.
 
-Two chains, (64, 32) ms; the selectivity of the first chain's operator on B falls from 1. What B must send to A so that A stays
-within a given difference of the right score, as a share of B's new table.
+Two chains, (64, 32) ms. The selectivity of the first chain's operator on B falls from 1. Measures how many entries B
+must send to A, as a share of B's new table, so that A's scores stay within a given difference of the right ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.fit_networks import chains
-from benchmarks.results import Claim, Result, Row
-from penstock.network import Network
-from penstock.planning import Fit, Table
-from penstock.planning.table import entries_to_send
+from benchmarks.support.fit_networks import chains
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result
+from benchmarks.support.table_changes import compare_tables
 from penstock.simulation.plotting import lines
 
-__all__ = ["plot", "resent", "run"]
-
-_DIFFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3)
-_EPSILON = 0.05
+__all__ = ["plot", "run"]
 
 
-def table_of_b(network: Network) -> Table:
-    """What B has sent to A."""
-    return Fit(network, _EPSILON).tables["B"]
-
-
-def resent(
-    name: str, changed: Sequence[tuple[str, Network]], say: Callable[[str], None]
-) -> tuple[list[Row], dict[str, tuple[list[float], list[float]]]]:
-    """Compare each changed network's table with the one before."""
-    known = table_of_b(chains((64.0, 32.0)))
-    rows: list[Row] = []
-    drawn: dict[str, tuple[list[float], list[float]]] = {}
-    for label, network in changed:
-        say(label)
-        new = table_of_b(network)
-        shares = [100 * entries_to_send(known, new, difference) for difference in _DIFFERENCES]
-        drawn[label] = ([100 * difference for difference in _DIFFERENCES], shares)
-        rows += [
-            {name: label, "difference %": 100 * difference, "sent %": share, "entries": len(new)}
-            for difference, share in zip(_DIFFERENCES, shares, strict=True)
-        ]
-    return rows, drawn
-
-
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Lower the selectivity in steps."""
     values = (1.0, 0.8, 0.5) if quick else (1.0, 0.95, 0.9, 0.8, 0.65, 0.5)
-    changed = [(f"selectivity {value:g}", chains((64.0, 32.0), selectivity=value)) for value in values]
-    rows, drawn = resent("change", changed, say)
+    changes = [(f"selectivity {value:g}", chains((64.0, 32.0), selectivity=value)) for value in values]
+    rows, curves = compare_tables("change", changes, say)
     at5 = [float(row["sent %"] or 0) for row in rows if row["difference %"] == 5.0]
-    falling = all(line[1] == sorted(line[1], reverse=True) for line in drawn.values())
+    is_falling = all(ys == sorted(ys, reverse=True) for _, ys in curves.values())
     claims = [
         Claim("nothing is sent when nothing changed", "-", f"{at5[0]:.1f}%", at5[0] == 0.0),
-        Claim("a greater change needs more entries", "yes", ", ".join(f"{value:.1f}%" for value in at5), at5 == sorted(at5)),
-        Claim("a smaller difference needs more entries", "yes", "in every line" if falling else "not everywhere", falling),
+        Claim("a larger change needs more entries", "yes", ", ".join(f"{value:.1f}%" for value in at5), at5 == sorted(at5)),
+        Claim("a smaller difference needs more entries", "yes", "in every line" if is_falling else "not everywhere", is_falling),
     ]
-    return Result("fit-15b", rows, claims=claims, lines=drawn)
+    return Result("fit-15b", rows, claims=claims, lines=curves)
 
 
 def plot(result: Result, path: Path) -> None:

@@ -1,38 +1,39 @@
-"""Paper 000, figure 15(c): how much of a table must be sent again after an operator has moved.
+"""Staying FIT (Tatbul et al.), figure 15(c): what to send after an operator has moved.
 
-Two chains, (64, 32) ms; 8, 16 or 24 ms of the first chain move from its operator on A to that on B. What B
-must send to A so that A stays within a given difference of the right score, as a share of B's new table.
+Two chains, (64, 32) ms. 8, 16 or 24 ms of the first chain's cost move from its operator on A to its operator on B.
+Measures how many entries B must send to A, as a share of B's new table, so that A's scores stay within a given
+difference of the right ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.fit_15b import resent
-from benchmarks.fit_networks import chains
-from benchmarks.results import Claim, Result
+from benchmarks.support.fit_networks import chains
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result
+from benchmarks.support.table_changes import compare_tables
 from penstock.simulation.plotting import lines
 
 __all__ = ["plot", "run"]
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:  # noqa: ARG001 - an instant
+def run(*, quick: bool, say: Say) -> Result:  # noqa: ARG001 - it takes no time
     """Move load in steps."""
-    changed = [(f"parent-to-child-{moved:g}", chains((64.0, 32.0), moved_ms=moved)) for moved in (8.0, 16.0, 24.0)]
-    rows, drawn = resent("move", changed, say)
+    changes = [(f"parent-to-child-{moved:g}", chains((64.0, 32.0), moved_ms=moved)) for moved in (8.0, 16.0, 24.0)]
+    rows, curves = compare_tables("move", changes, say)
     at5 = [float(row["sent %"] or 0) for row in rows if row["difference %"] == 5.0]
-    least = min(drawn["parent-to-child-24"][1])
+    smallest = min(curves["parent-to-child-24"][1])
     claims = [
-        Claim("more load moved needs more entries", "yes", ", ".join(f"{value:.1f}%" for value in at5), at5 == sorted(at5)),
+        Claim("moving more load needs more entries", "yes", ", ".join(f"{value:.1f}%" for value in at5), at5 == sorted(at5)),
         Claim(
-            "after moving 24 the share stays above a floor",
+            "after moving 24 ms the share stays above a floor",
             "8%, whatever the difference",
-            f"{least:.1f}% at a difference of 30%",
+            f"{smallest:.1f}% at a difference of 30%",
             None,
         ),
     ]
-    return Result("fit-15c", rows, claims=claims, lines=drawn)
+    return Result("fit-15c", rows, claims=claims, lines=curves)
 
 
 def plot(result: Result, path: Path) -> None:

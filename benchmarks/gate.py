@@ -1,19 +1,22 @@
-"""What a gate costs a row.
+"""What a gate costs per row, compared with rand() and with a drop in Python.
 
-Time a row of a whole plan on one core (``local[1]``, and the JVM and its Python worker held to one core where the system can
-do that, or the worker would have a second one for itself): a range of longs with a timestamp made of each, the arm's filter, the
-``noop`` sink. All arms have the same plan but for the filter. They run in turn in one session, and the best of several rounds
-counts, after four that warm up the JIT. The arms:
+The time per row of a whole plan on one core: ``local[1]``, with the JVM and its Python worker pinned to one core where
+the system can do that, because otherwise the worker would have a second core to itself. The plan is a range of longs
+with a timestamp computed from each, the arm's filter, and the ``noop`` sink. All arms have the same plan except for the
+filter. They run in turn in one session, and the best of several rounds counts, after four that warm up the JIT. The
+arms:
 
 - plain scan: no filter;
 - ``rand() < 0.5``: Spark's own sampling, which would not drop the same rows on a replay;
-- the same with the arrival time read for every row, as a gate by arrival does; without, the plan makes it for kept rows only;
-- gate by batch: keep 0.5 set for all rows; no arrival column;
-- gate by arrival: a ring of slots with 200 decisions, rows spread over all of it; also with every column hashed as identity;
-- gate by arrival that is bounded, with a bound no task reaches; gate with three classes, by arrival;
+- the same with the arrival time read for every row, as a gate by arrival does; otherwise the plan computes it only for
+  kept rows;
+- gate by batch: keep 0.5 for all rows; no arrival column;
+- gate by arrival: a ring of slots with 200 decisions, rows spread over all of it; also with every column hashed as
+  identity;
+- gate by arrival that is bounded, with a bound that no task reaches; gate by arrival with three classes;
 - ``mapInArrow``: the same drop in Python, on fewer rows, because it is slow.
 
-"Net" is the time above the plain scan's: the filter alone, and the rows that it does not hand on.
+"Net" is the time above the plain scan: the filter alone, minus the work on the rows that it drops.
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.results import Bar, Result, Row
-from benchmarks.timing import best_of, one_core
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
+from benchmarks.support.timing import best_of, pin_to_one_core
+from penstock.drop.priorities import Priorities
 from penstock.spark.fresh_session import fresh_session
 
 if TYPE_CHECKING:
@@ -36,13 +41,13 @@ __all__ = ["plot", "run"]
 _ROWS, _QUICK_ROWS, _PYTHON_SHARE = 30_000_000, 5_000_000, 10
 _DECISIONS = 200
 _SPAN_S = 900.0
-"""The arrivals lie in the quarter of an hour before now, within the ring's 18 minutes."""
+"""The arrivals lie in the last quarter of an hour, within the ring's 18 minutes."""
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
-    """Measure all arms."""
+def run(*, quick: bool, say: Say) -> Result:
+    """Time every arm."""
     rows = _QUICK_ROWS if quick else _ROWS
-    with one_core(), fresh_session("gate", 1) as (spark, _):
+    with pin_to_one_core(), fresh_session("gate", 1) as (spark, _):
         native = _native_arms(spark, rows)
         say(f"{len(native)} arms of {rows:,} rows in turn")
         times = best_of({name: _scan(df) for name, df in native.items()}, rounds=6 if quick else 9, warm_up=4)
@@ -50,7 +55,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
         python = {"mapInArrow": _scan(_base(spark, rows // _PYTHON_SHARE).mapInArrow(_drop_half, "id bigint, arrival timestamp"))}
         slow = best_of(python, rounds=2 if quick else 4, warm_up=1)
     return _result(
-        {name: took / rows for name, took in times.items()} | {"mapInArrow": slow["mapInArrow"] * _PYTHON_SHARE / rows}
+        {name: total_s / rows for name, total_s in times.items()} | {"mapInArrow": slow["mapInArrow"] * _PYTHON_SHARE / rows}
     )
 
 
@@ -58,8 +63,8 @@ def _result(cost_s: dict[str, float]) -> Result:
     plain, rand = cost_s["plain scan"], cost_s["rand() < 0.5"]
     gate, python = cost_s["gate by arrival"], cost_s["mapInArrow"]
     rows: list[Row] = [
-        {"arm": name, "ns a row": took * 1e9, "net ns": (took - plain) * 1e9, "of rand()": took / rand}
-        for name, took in cost_s.items()
+        {"arm": name, "ns per row": row_s * 1e9, "net ns": (row_s - plain) * 1e9, "of rand()": row_s / rand}
+        for name, row_s in cost_s.items()
     ]
     bars = [
         Bar.at_most("gate by arrival / rand(), whole plan", gate / rand, 1.25),
@@ -69,7 +74,7 @@ def _result(cost_s: dict[str, float]) -> Result:
 
 
 def _base(spark: SparkSession, rows: int) -> DataFrame:
-    """Row numbers, and arrival times that end now."""
+    """Return row numbers, with arrival times that end now."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's own convention
 
     step_us = max(1, int(_SPAN_S * 1e6) // rows)
@@ -81,33 +86,36 @@ def _native_arms(spark: SparkSession, rows: int) -> dict[str, DataFrame]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     base = _base(spark, rows)
-    third = F.col("id") % 3
-    weights = {0: 1.0, 1: 2.0, 2: 4.0}
+    priorities = Priorities(F.col("id") % 3, {0: 1.0, 1: 2.0, 2: 4.0})
     return {
         "plain scan": base,
         "rand() < 0.5": base.where(F.rand() < 0.5),
         "rand() < 0.5, arrival read": base.where((F.rand() < 0.5) & (F.unix_micros("arrival") > 0)),
-        "gate by batch": _gated(base, "batch", arrival=None, identity=["id"]),
-        "gate by arrival": _gated(base, "arrival", arrival="arrival", identity=["id"]),
-        "gate by arrival, all columns hashed": _gated(base, "all", arrival="arrival", identity=None),
-        "gate by arrival, bounded": _gated(base, "bounded", arrival="arrival", identity=["id"], bounded=True),
-        "gate by arrival, 3 classes": _gated(base, "classes", arrival="arrival", identity=["id"], classes=third, weights=weights),
+        "gate by batch": _apply_gate(base, "batch", identity=("id",)),
+        "gate by arrival": _apply_gate(base, "arrival", arrival="arrival", identity=("id",)),
+        "gate by arrival, all columns hashed": _apply_gate(base, "all", arrival="arrival"),
+        "gate by arrival, bounded": _apply_gate(base, "bounded", arrival="arrival", identity=("id",), is_bounded=True),
+        "gate by arrival, 3 classes": _apply_gate(base, "classes", arrival="arrival", identity=("id",), priorities=priorities),
     }
 
 
-def _gated(df: DataFrame, name: str, *, classes: Any = None, weights: Any = None, **options: Any) -> DataFrame:
-    from penstock.drop.tables import slot_of  # noqa: PLC0415 - beside the gate
-    from penstock.spark.gate import Gate  # noqa: PLC0415 - needs Spark
+def _apply_gate(df: DataFrame, name: str, **options: Any) -> DataFrame:
+    from penstock.decision.gate_state import SlotGate  # noqa: PLC0415 - belongs to the gate
+    from penstock.drop.tables import slot_of  # noqa: PLC0415
+    from penstock.spark.gates import GateSpecification, build_gate  # noqa: PLC0415 - needs Spark
 
     now_s = time.time()
-    gate, gated = Gate.build(df, name=name, base_s=now_s, classes=classes, weights=weights, weight=None, **options)
-    if gate.arrival is None:
-        gate.publish_batch(gate.keeps(0.5))
-        return gated
-    for place in range(_DECISIONS):  # keeps around one half, all over the span
-        gate.ring.decide(slot_of(now_s - _SPAN_S * (1 - place / _DECISIONS)), gate.keeps(0.4 if place % 2 else 0.6))
-    gate.publish_ring()
-    return gated
+    gate, kept = build_gate(df, GateSpecification(name=name, **options), now_s)
+    state = gate.state
+    assert isinstance(state, SlotGate)  # noqa: S101 - a gate of rows
+    if options.get("arrival") is None:
+        gate.publish(state.put_in_force(state.entries(0.5)))
+        return kept
+    for number in range(_DECISIONS):  # keeps around one half, over the whole span
+        slot = slot_of(now_s - _SPAN_S * (1 - number / _DECISIONS))
+        state.put_in_force_from(slot, state.entries(0.4 if number % 2 else 0.6))
+    gate.publish(state.tables())
+    return kept
 
 
 def _scan(df: DataFrame) -> Callable[[], None]:
@@ -124,8 +132,8 @@ def _drop_half(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def plot(result: Result, path: Path) -> None:
-    """Draw the time a row of each arm."""
+    """Draw the time per row of each arm."""
     from penstock.simulation.plotting import bars  # noqa: PLC0415 - needs Matplotlib
 
-    arms = [(str(row["arm"]), float(row["ns a row"] or 0.0)) for row in result.rows]
-    bars(arms, path, title="Time a row on one core", label="nanoseconds (log)", log=True)
+    arms = [(str(row["arm"]), float(row["ns per row"] or 0.0)) for row in result.rows]
+    bars(arms, path, title="Time per row on one core", label="nanoseconds (log)", log=True)

@@ -1,27 +1,28 @@
-"""Paper 004, figure 6: queuing latency and dropped share over the greatest cost w_max, with tau equal to it.
+"""LAS (Rivetti et al.), figure 6: load-aware shedding over the maximum cost.
 
-64 costs at equal distance up to w_max; 25% under-provisioned, Zipf-1.0, 54 columns. All times scale, so all shares should stay.
+Queuing latency and dropped share over the maximum cost w_max, with tau equal to it. 64 evenly spaced costs up to w_max;
+25% under-provisioned, Zipf-1.0, 54 columns. All times scale together, so the shares should not change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.las_runs import Setting, draw, lines_of, rows_of, run_settings
-from benchmarks.results import Claim, Result
+from benchmarks.support.las_runs import Setting, build_curves, build_rows, draw, run_settings
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result
 
 __all__ = ["plot", "run"]
 
-_GREATEST_MS = (0.1, 0.4, 1.6, 6.4, 25.6, 51.2)
+_MAX_COSTS_MS = (0.1, 0.4, 1.6, 6.4, 25.6, 51.2)
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
-    """Run all costs."""
-    settings = [Setting(w, f"{w:g} ms", w_max_s=w / 1e3, tau_s=w / 1e3) for w in _GREATEST_MS]
-    found = run_settings("las-6", settings, quick=quick, say=say, every=5)
-    las = [float(found[s.label, "las"].dropped.mean()) for s in settings]
-    waits = [float(found[s.label, "las"].wait_ms.mean()) / (s.tau_s * 1e3) for s in settings]
+def run(*, quick: bool, say: Say) -> Result:
+    """Run all maximum costs."""
+    settings = [Setting(w, f"{w:g} ms", w_max_s=w / 1e3, tau_s=w / 1e3) for w in _MAX_COSTS_MS]
+    metrics = run_settings("las-6", settings, quick=quick, say=say, every=5)
+    las = [float(metrics[s.label, "las"].dropped.mean()) for s in settings]
+    waits = [float(metrics[s.label, "las"].wait_ms.mean()) / (s.tau_s * 1e3) for s in settings]
     claims = [
         Claim(
             "LAS behaves the same over w_max",
@@ -29,11 +30,11 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
             f"Q of {min(waits):.2f} to {max(waits):.2f} tau",
             max(waits) - min(waits) < 0.1,
         ),
-        Claim("its shedding ratio is always positive", "yes", f"{min(las):.1f}% and more dropped", min(las) > 25.0),
+        Claim("its shedding ratio is always positive", "yes", f"at least {min(las):.1f}% dropped", min(las) > 25.0),
     ]
-    return Result("las-6", rows_of(settings, found, "w_max"), claims=claims, lines=lines_of(settings, found))
+    return Result("las-6", build_rows(settings, metrics, "w_max"), claims=claims, lines=build_curves(settings, metrics))
 
 
 def plot(result: Result, path: Path) -> None:
     """Draw both panels of the figure."""
-    draw(result, path, "Figure 6: the greatest cost, tau equal to it", "w_max, ms")
+    draw(result, path, "Figure 6: the maximum cost, with tau equal to it", "w_max, ms")

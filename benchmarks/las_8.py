@@ -1,30 +1,31 @@
-"""Paper 004, figure 8: queuing latency and dropped share over the precision epsilon, that is the number of columns.
+"""LAS (Rivetti et al.), figure 8: load-aware shedding over the precision of the sketches.
 
-25% under-provisioned, AVG(6.4 ms), Zipf-1.0. The margin 1 + epsilon of LAS falls with epsilon, and that is what one sees.
+Queuing latency and dropped share over the precision epsilon, which sets the number of columns. 25% under-provisioned,
+AVG(6.4 ms), Zipf-1.0. The margin 1 + epsilon of LAS shrinks with epsilon, and that explains the shape of the figure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.las_runs import Setting, draw, lines_of, rows_of, run_settings
-from benchmarks.results import Claim, Result
+from benchmarks.support.las_runs import Setting, build_curves, build_rows, draw, run_settings
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result
 
 __all__ = ["plot", "run"]
 
 _EPSILONS = (0.9, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all precisions."""
     settings = [Setting(epsilon, f"{epsilon:g}", epsilon=epsilon) for epsilon in _EPSILONS]
-    found = run_settings("las-8", settings, quick=quick, say=say, every=5)
-    las = {s.label: found[s.label, "las"] for s in settings}
+    metrics = run_settings("las-8", settings, quick=quick, say=say, every=5)
+    las = {s.label: metrics[s.label, "las"] for s in settings}
     worst = max(float(las[f"{e:g}"].wait_ms.mean()) for e in _EPSILONS if e <= 0.1)
     claims = [
         Claim(
-            "large epsilon: LAS drops much and hardly queues",
+            "with a large epsilon LAS drops many tuples and hardly queues",
             "close to 0 ms",
             f"{las['0.9'].wait_ms.mean():.2f} ms at {las['0.9'].dropped.mean():.0f}%",
             bool(las["0.9"].wait_ms.mean() < 3.2),
@@ -33,11 +34,11 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
         Claim(
             "ours drops fewer with more columns",
             "-",
-            ", ".join(f"{e:g}: {found[f'{e:g}', 'cost-aware'].dropped.mean():.1f}%" for e in _EPSILONS),
-            bool(found["0.005", "cost-aware"].dropped.mean() < found["0.1", "cost-aware"].dropped.mean()),
+            ", ".join(f"{e:g}: {metrics[f'{e:g}', 'cost-aware'].dropped.mean():.1f}%" for e in _EPSILONS),
+            bool(metrics["0.005", "cost-aware"].dropped.mean() < metrics["0.1", "cost-aware"].dropped.mean()),
         ),
     ]
-    return Result("las-8", rows_of(settings, found, "epsilon"), claims=claims, lines=lines_of(settings, found))
+    return Result("las-8", build_rows(settings, metrics, "epsilon"), claims=claims, lines=build_curves(settings, metrics))
 
 
 def plot(result: Result, path: Path) -> None:

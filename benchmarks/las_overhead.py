@@ -1,19 +1,21 @@
-"""What timing and sketches cost a tuple: in Python row functions, and for a batch at once.
+"""What timing and sketches cost per tuple.
 
-Row functions: a batch of 10,000 rows through the worker with its clock and buckets, against the same calls alone. Batch form:
-sketch update and lookup of 100,000 keys in four rows and 54 columns. And how many whole runs of the simulator fit a second.
+Row functions in Python: a batch of 10,000 rows through the worker with its clock and buckets, against the same calls
+alone. Batch form: sketch update and lookup of 100,000 keys with four rows and 54 columns. Also, how many whole
+simulator runs fit into a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.results import Bar, Result, Row
-from benchmarks.timing import best_of, timed
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
+from benchmarks.support.timing import best_of, time_call
 from penstock.las.countmin import CostSketch
 from penstock.simulation.las_queue import simulate_las, synthetic
 
@@ -22,60 +24,64 @@ __all__ = ["run"]
 _ROWS, _KEYS = 10_000, 100_000
 
 
-class _Sum:
-    """Stands in for an accumulator."""
+class _LastValue:
+    """A substitute for an accumulator."""
 
     def add(self, value: object) -> None:
         self.value = value
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Measure both forms."""
-    from penstock.spark.load_aware import _BUCKET, _worker  # noqa: PLC0415 - needs PySpark
+    from penstock.spark.load_aware_worker import BUCKET_COLUMN, TimedFunction  # noqa: PLC0415 - needs PySpark
 
     rng = np.random.default_rng(1)
     values = pa.array(rng.random(_ROWS))
-    batch = pa.RecordBatch.from_arrays([values, pa.array(rng.integers(0, 512, _ROWS), pa.int32())], names=["value", _BUCKET])
-    notes: Any = _Sum()
-    worker = _worker(_nothing, "row", notes, columns=("value",), output="result", returned=pa.float64(), buckets=513)
+    batch = pa.RecordBatch.from_arrays(
+        [values, pa.array(rng.integers(0, 512, _ROWS), pa.int32())], names=["value", BUCKET_COLUMN]
+    )
+    accumulator: Any = _LastValue()
+    worker = TimedFunction(
+        _identity, "row", accumulator, columns=("value",), output="result", output_type=pa.float64(), buckets=513
+    )
     keys, durations, sketch = rng.integers(0, 1 << 30, _KEYS), rng.random(_KEYS), CostSketch(0.05, 0.1)
     say("timing")
     times = best_of(
         {
             "timed": lambda: _drain(worker(iter([batch]))),
-            "alone": lambda: _drain(_alone(batch)),
+            "alone": lambda: _drain(_run_untimed(batch)),
             "update": lambda: sketch.add(keys, durations),
             "lookup": lambda: sketch.estimate(keys, weighted=True),
         },
         rounds=5 if quick else 30,
     )
     say("whole runs")
-    simulate_las(synthetic(seed=0), "las", 6.4e-3)  # compiled now
+    simulate_las(synthetic(seed=0), "las", 6.4e-3)  # compiles it
     runs = 20 if quick else 100
-    _, taken_s = timed(lambda: [simulate_las(synthetic(seed=seed), "las", 6.4e-3, seed=seed) for seed in range(runs)])
+    _, runs_s = time_call(lambda: [simulate_las(synthetic(seed=seed), "las", 6.4e-3, seed=seed) for seed in range(runs)])
     row_us = (times["timed"] - times["alone"]) / _ROWS * 1e6
     rows: list[Row] = [
-        {"what": "a row function, timed", "us a tuple": times["timed"] / _ROWS * 1e6},
-        {"what": "the same, alone", "us a tuple": times["alone"] / _ROWS * 1e6},
-        {"what": "sketch update, batch", "us a tuple": times["update"] / _KEYS * 1e6},
-        {"what": "sketch lookup, batch", "us a tuple": times["lookup"] / _KEYS * 1e6},
-        {"what": "a simulated tuple of LAS, its stream made too", "us a tuple": taken_s / runs / 32_768 * 1e6},
+        {"what": "a row function, timed", "us per tuple": times["timed"] / _ROWS * 1e6},
+        {"what": "the same without timing", "us per tuple": times["alone"] / _ROWS * 1e6},
+        {"what": "sketch update, batch", "us per tuple": times["update"] / _KEYS * 1e6},
+        {"what": "sketch lookup, batch", "us per tuple": times["lookup"] / _KEYS * 1e6},
+        {"what": "a simulated tuple of LAS, including its stream", "us per tuple": runs_s / runs / 32_768 * 1e6},
     ]
     bars = [
-        Bar.at_most("timing and buckets in a row function, us a tuple", row_us, 2.0),
-        Bar.at_most("sketch update, batch form, ns a tuple", times["update"] / _KEYS * 1e9, 100.0),
-        Bar.at_most("sketch lookup, batch form, ns a tuple", times["lookup"] / _KEYS * 1e9, 100.0),
-        Bar.at_least("whole runs of 32,768 tuples a second, one core of two", runs / taken_s, 100.0),
+        Bar.at_most("timing and buckets in a row function, us per tuple", row_us, 2.0),
+        Bar.at_most("sketch update, batch form, ns per tuple", times["update"] / _KEYS * 1e9, 100.0),
+        Bar.at_most("sketch lookup, batch form, ns per tuple", times["lookup"] / _KEYS * 1e9, 100.0),
+        Bar.at_least("whole runs of 32,768 tuples per second, one core of two", runs / runs_s, 100.0),
     ]
     return Result("las-overhead", rows, bars=bars)
 
 
-def _nothing(value: float) -> float:
+def _identity(value: float) -> float:
     return value
 
 
-def _alone(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    results = [_nothing(value) for value in batch.column("value").to_pylist()]
+def _run_untimed(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    results = [_identity(value) for value in batch.column("value").to_pylist()]
     yield batch.append_column("result", pa.array(results, pa.float64()))
 
 

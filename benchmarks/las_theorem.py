@@ -1,23 +1,23 @@
-"""Paper 004, theorem 4.2: the expected W/F of a cell, with all keys equally frequent, and its numeric example.
+"""LAS (Rivetti et al.), theorem 4.2: the expected value of a cell of the sketches.
 
-n = 4,096 keys, k = 55 columns, 64 costs from 1 to 64, each of 64 keys; compared with the mean over many hash functions of
-real sketches. The paper's interval is [32.08, 32.92].
+The expected W/F of a cell with all keys equally frequent, and the paper's numeric example: n = 4,096 keys, k = 55
+columns, 64 costs from 1 to 64 with 64 keys each. Compares it with the mean over many hash functions of real sketches.
+The paper's interval is [32.08, 32.92].
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from benchmarks.results import Claim, Result, Row
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
 from penstock.las.countmin import UniversalHash
 
 __all__ = ["expected_ratio", "run"]
 
 
 def expected_ratio(cost: float, costs: np.ndarray, columns: int) -> float:
-    """The formula of theorem 4.2.
+    """Return the expected W/F of a cell by the formula of theorem 4.2.
 
     >>> round(expected_ratio(1.0, np.repeat(np.arange(1.0, 65.0), 64), 55), 2)
     32.08
@@ -27,8 +27,8 @@ def expected_ratio(cost: float, costs: np.ndarray, columns: int) -> float:
     return (total - cost) / (n - 1) - spread
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
-    """Compare formula and sketches for the cheapest, a middle and the dearest cost."""
+def run(*, quick: bool, say: Say) -> Result:
+    """Compare formula and sketches for the lowest, a middle and the highest cost."""
     costs = np.repeat(np.arange(1.0, 65.0), 64)
     keys = np.arange(costs.size)
     tries = 200 if quick else 2000
@@ -53,6 +53,6 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
             round(low, 2) == 32.08 and round(high, 2) == 32.92,
         ),
         Claim("real sketches agree with the formula", "-", f"within {worst:.3f}", worst < 0.1),
-        Claim("least of ten rows at or above 48, at most", "0.024", f"{chance:.4f}", chance <= 0.024),
+        Claim("probability that the smallest of ten rows is 48 or more, at most", "0.024", f"{chance:.4f}", chance <= 0.024),
     ]
     return Result("las-theorem", rows, claims=claims)

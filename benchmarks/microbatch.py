@@ -1,19 +1,20 @@
-"""All controllers on a micro-batch engine: bursts, a cost that doubles half way, an overhead of 0.1 and of 0.3 s a batch.
+"""All controllers on a simulated micro-batch engine.
 
-2 ms a row, target 2 s, 120 s; on-off arrivals (as bursty as BC-pAug89) at 1.5 and 3 times the capacity before the cost doubles
-at 60 s; batch times vary by 5 %. By batch the size of a batch is known before it runs, by arrival it is not; a bounded gate lets
-fewer and fewer rows through beyond what the controller expects. No controller is told cost, overhead or headroom.
+Bursts, a cost that doubles halfway, and an overhead of 0.1 or 0.3 s per batch. 2 ms per row, target 2 s, 120 s; on-off
+arrivals (as bursty as BC-pAug89) at 1.5 and 3 times the capacity before the cost doubles at 60 s; batch times vary by 5
+%. "By batch", the size of a batch is known before it runs; "by arrival", it is not. A bounded gate keeps fewer and
+fewer of the rows beyond the number that the controller expects. No controller is given cost, overhead or headroom.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.results import Bar, Claim, Result, Row
-from benchmarks.simulated import averaged, over_seeds
+from benchmarks.support.averages import average_row, run_seeds
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Claim, Result, Row
 from penstock.control import Aurora, Controller, Ctrl, KeepAll, MicroBatch, Seamless
 from penstock.simulation.micro_batch_engine import simulate_micro_batches
 from penstock.simulation.outcome import Outcome
@@ -33,23 +34,28 @@ _KINDS: dict[str, type[Controller]] = {
 }
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
-    """Run all of them."""
+def run(*, quick: bool, say: Say) -> Result:
+    """Run every controller in every setting."""
     seeds = 3 if quick else 10
     rows: list[Row] = []
-    drawn = {}
+    curves = {}
     for overhead_s in (0.1, 0.3):
         for load in (1.5, 3.0):
             for how in ("by batch", "by arrival", "bounded"):
                 for name, kind in (_KINDS if how != "bounded" else {"MicroBatch": MicroBatch}).items():
                     say(f"{name} {how}, overhead {overhead_s} s, {load} times the capacity")
-                    runs = over_seeds(lambda seed, k=kind, o=overhead_s, x=load, h=how: _run(k(_TARGET_S), o, x, h, seed), seeds)  # type: ignore[misc]
-                    setting = {"overhead s": overhead_s, "load": load, "how": how, "least loss %": 100 * _least(overhead_s, load)}
-                    rows.append(averaged(name, runs, **setting))
+                    runs = run_seeds(lambda seed, k=kind, o=overhead_s, x=load, h=how: _run(k(_TARGET_S), o, x, h, seed), seeds)  # type: ignore[misc]
+                    setting = {
+                        "overhead s": overhead_s,
+                        "load": load,
+                        "how": how,
+                        "least loss %": 100 * _least_loss(overhead_s, load),
+                    }
+                    rows.append(average_row(name, runs, **setting))
                     if overhead_s == 0.1 and load == 3.0 and how == "by batch" and name != "nothing":
                         series = runs[0].series
-                        drawn[name] = ((series["t_s"] + series["batch_s"]).tolist(), series["delay_s"].tolist())
-    return Result("microbatch", rows, bars=_bars(rows), claims=_claims(rows), lines=drawn)
+                        curves[name] = ((series["t_s"] + series["batch_s"]).tolist(), series["delay_s"].tolist())
+    return Result("microbatch", rows, bars=_bars(rows), claims=_claims(rows), lines=curves)
 
 
 def _run(controller: Controller, overhead_s: float, load: float, how: str, seed: int) -> Outcome:
@@ -65,31 +71,33 @@ def _run(controller: Controller, overhead_s: float, load: float, how: str, seed:
     )
 
 
-def _least(overhead_s: float, load: float) -> float:
-    """The least loss at batches of half the target: ``1 - (1 - o / B) / rho``, the mean of before and after the doubling."""
+def _least_loss(overhead_s: float, load: float) -> float:
+    """Return the smallest possible loss with batches of half the target: ``1 - (1 - o / B) / rho``, averaged over both halves."""
     share = 1.0 - overhead_s / (_TARGET_S / 2.0)
     return float(np.mean([1.0 - share / load, 1.0 - share / (2.0 * load)]))
 
 
-def _ours(rows: list[Row], arm: str, how: str = "by batch") -> list[Row]:
+def _rows_of(rows: list[Row], arm: str, how: str = "by batch") -> list[Row]:
     return [row for row in rows if row["arm"] == arm and row["how"] == how]
 
 
 def _bars(rows: list[Row]) -> list[Bar]:
-    ours = _ours(rows, "MicroBatch")
+    ours = _rows_of(rows, "MicroBatch")
     return [
         Bar.at_most("MicroBatch by batch: mean violation, s", max(float(row["mean violation s"] or 0) for row in ours), 0.05),
-        Bar.at_most("MicroBatch by batch: loss above the least, points", max(_above_least(row) for row in ours), 3.0),
+        Bar.at_most(
+            "MicroBatch by batch: loss above the minimum, percentage points", max(_above_minimum(row) for row in ours), 3.0
+        ),
     ]
 
 
-def _above_least(row: Row) -> float:
+def _above_minimum(row: Row) -> float:
     return float(row["loss %"] or 0) - float(row["least loss %"] or 0)
 
 
 def _claims(rows: list[Row]) -> list[Claim]:
     def worst(arm: str, column: str) -> float:
-        return max(float(row[column] or 0) for row in _ours(rows, arm))
+        return max(float(row[column] or 0) for row in _rows_of(rows, arm))
 
     return [
         Claim(

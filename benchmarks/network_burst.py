@@ -1,8 +1,8 @@
-"""Figure 1's network under a bursty trace: no manager, each node for itself, a coordinator with exact plans, D-FIT.
+"""Figure 1 of Staying FIT (Tatbul et al.) on Spark under a bursty trace: no manager, local, coordinator, D-FIT.
 
-The trace is a b-model (two inputs, other seeds): mean 110 tuples a second each, which loads A to 1.3 and B to 1.8 times what
-they can do on average, with bursts of several times that. The optimum beside it is the linear program's for the rates of each
-pace and the costs that were measured, as if the nodes had nothing else to do and could not put anything by.
+The trace is a b-model, with another seed for each of the two inputs: 110 tuples per second each on average, which loads
+A to 1.3 and B to 1.8 times its capacity, with bursts of several times that. The optimum is the linear program's for the
+rates of each pace and the measured costs, as if the nodes had nothing else to do and could not store anything.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import Say
-from benchmarks.network_runs import NetworkRun, best_score, run_network
-from benchmarks.results import Bar, Claim, Result, Row
+from benchmarks.support.network_runs import NetworkRun, best_score, run_network
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Claim, Result, Row
 from penstock.simulation.plotting import by_panel, lines
 from penstock.simulation.traffic import b_model
 
@@ -26,20 +26,20 @@ _PERIOD_S = 240.0
 
 
 def run(*, quick: bool, say: Say) -> Result:
-    """One run a manager, with the same trace."""
+    """Run every manager with the same trace."""
     warm_s, measure_s = (16.0, 40.0) if quick else (24.0, 64.0)
-    found: dict[str, NetworkRun] = {}
+    runs: dict[str, NetworkRun] = {}
     rows: list[Row] = []
-    drawn: dict[str, tuple[list[float], list[float]]] = {}
+    curves: dict[str, tuple[list[float], list[float]]] = {}
     for manager in ("local", "exact") if quick else _MANAGERS:
-        run = found[manager] = run_network(_traffic(), manager, say=say, warm_s=warm_s, measure_s=measure_s, pace_s=_PACE_S)
+        run = runs[manager] = run_network(_traffic(), manager, say=say, warm_s=warm_s, measure_s=measure_s, pace_s=_PACE_S)
         best = _optimum(run)
         offered = sum(run.gate_rates(name)[0] for name in _SEEDS)
         mean_s, worst_s = run.delays()
         rows.append(
             {
                 "manager": manager,
-                "throughput, a second": run.throughput,
+                "throughput per second": run.throughput,
                 "of the optimum": run.throughput / best,
                 "mean delay, s": mean_s,
                 "worst delay, s": worst_s,
@@ -48,17 +48,17 @@ def run(*, quick: bool, say: Say) -> Result:
                 "lost at B's gates": _lost(run, ("a1->b1", "a2->b2")),
             }
         )
-        for panel, (xs, ys) in _lines(run).items():
-            drawn[f"{manager}|{panel}"] = (xs, ys)
-    exact, local = found["exact"].throughput, found["local"].throughput
+        for panel, (xs, ys) in _curves(run).items():
+            curves[f"{manager}|{panel}"] = (xs, ys)
+    exact, local = runs["exact"].throughput, runs["local"].throughput
     claims = [
         Claim("coordinated shedding beats local shedding", "claimed", f"{exact / local:.2f} times the throughput", exact > local),
     ]
-    if "d-fit" in found:
-        fit = found["d-fit"].throughput
+    if "d-fit" in runs:
+        fit = runs["d-fit"].throughput
         claims.append(Claim("so does D-FIT", "claimed", f"{fit / local:.2f} times the throughput", fit > local))
-    bars = [Bar.at_least("coordinated (exact) against local shedding, bursty trace: throughput", exact / local, 1.3)]
-    return Result("network-burst", rows, bars, claims, drawn)
+    bars = [Bar.at_least("coordinated (exact) relative to local shedding, bursty trace: throughput", exact / local, 1.3)]
+    return Result("network-burst", rows, bars, claims, curves)
 
 
 def _traffic() -> dict[str, dict[str, str | float]]:
@@ -79,7 +79,7 @@ def _lost(run: NetworkRun, gates: tuple[str, str]) -> float | None:
 
 
 def _optimum(run: NetworkRun) -> float:
-    """The mean over the paces that were measured of the best score at the rates of each."""
+    """Return the mean, over the measured paces, of the best score at the rates of each."""
     paces = np.arange(0.0, run.seconds, _PACE_S)
     counts = {}
     for name, seed in _SEEDS.items():
@@ -91,12 +91,12 @@ def _optimum(run: NetworkRun) -> float:
     return float(np.mean(scores))
 
 
-def _lines(run: NetworkRun) -> dict[str, tuple[list[float], list[float]]]:
-    """Delay and cumulated rows at the outputs over time."""
-    lines_ = sorted((x for x in run.written if run.start_s < x["end_s"] <= run.end_s and x["rows"]), key=lambda x: x["end_s"])
-    times = [float(x["end_s"]) - run.start_s for x in lines_]
-    delays = [float(x["mean_delay_s"]) for x in lines_]
-    rows = np.cumsum([x["rows"] for x in lines_]).astype(float).tolist()
+def _curves(run: NetworkRun) -> dict[str, tuple[list[float], list[float]]]:
+    """Return the delay and the cumulative rows at the outputs over time."""
+    batches = sorted((x for x in run.written if run.start_s < x["end_s"] <= run.end_s and x["rows"]), key=lambda x: x["end_s"])
+    times = [float(x["end_s"]) - run.start_s for x in batches]
+    delays = [float(x["mean_delay_s"]) for x in batches]
+    rows = np.cumsum([x["rows"] for x in batches]).astype(float).tolist()
     return {"rows at the outputs": (times, rows), "mean delay of a batch, s": (times, delays)}
 
 

@@ -1,6 +1,7 @@
-"""D-FIT on a tree of a thousand nodes: what travels until all tables are current, at the start and after one leaf's change.
+"""D-FIT of Staying FIT (Tatbul et al.) on a tree of 1,000 nodes: messages and bytes after one leaf's change.
 
-The nodes are the very peers that run on Spark; the mailbox between them is a dictionary that counts.
+Counts what is sent until all tables are current, at the start and after the cost of one leaf has changed. The nodes are
+the same peers that run on Spark; the mailbox between them is a dictionary that counts messages and bytes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import Say
-from benchmarks.results import Claim, Result, Row
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Claim, Result, Row
 from penstock.coordination import DFit, Message
 from penstock.coordination.measurements import Measurements
 from penstock.network import Network, NetworkBuilder
@@ -27,8 +28,8 @@ _EPSILON = 0.2
 
 
 def binary_tree(levels: int, seed: int = 1) -> Network:
-    """One operator a node, each feeding those of two children; an output at each leaf."""
-    rng = random.Random(seed)  # noqa: S311 - for an experiment
+    """Build a binary tree with one operator per node, which feeds those of both children, and an output at each leaf."""
+    rng = random.Random(seed)  # noqa: S311 - not for security
     builder = NetworkBuilder().input("i", max_rate=4.0)
     count = 2**levels - 1
     for number in range(count):
@@ -42,7 +43,7 @@ def binary_tree(levels: int, seed: int = 1) -> Network:
 
 
 class TreeMailbox:
-    """Carries messages between peers of one process and counts them."""
+    """Delivers messages between peers in one process and counts them."""
 
     def __init__(self, peers: Mapping[str, DFit]) -> None:
         self._peers = peers
@@ -51,7 +52,7 @@ class TreeMailbox:
         self.senders: set[str] = set()
 
     def deliver(self, start: set[str]) -> None:
-        """Let the nodes speak, and those whom they reach, until there is nothing left to say."""
+        """Let these nodes send, then those that they reach, until nobody has anything to send."""
         awake = set(start)
         while awake:
             reached: set[str] = set()
@@ -78,15 +79,14 @@ def run(*, quick: bool, say: Say) -> Result:
     peers = {node: DFit(network, node, _EPSILON, survey=survey) for node in network.nodes}
     rows: list[Row] = []
     start = TreeMailbox(peers)
-    # Leaves first: a node that has its children's tables when it first speaks makes its own once.
+    # Leaves first: a node that has its children's tables when it first sends builds its own table only once.
     for level in range(levels - 1, -1, -1):
         for number in range(2**level - 1, 2 ** (level + 1) - 1):
             start.deliver({f"n{number}"})
-    made = {name: peer.tables_built for name, peer in peers.items()}
-    rows.append(_row("at the start", start, made))
+    rows.append(_row("at the start", start, {name: peer.tables_built for name, peer in peers.items()}))
     leaf = list(network.nodes)[-1]
     path = _path(len(network.nodes) - 1)
-    touched_only_path = True
+    is_only_path_touched = True
     for change in (1.02, 1.25, 2.0, 0.5):
         before = {name: peer.tables_built for name, peer in peers.items()}
         measurements = Measurements.from_declaration(network, leaf)
@@ -94,41 +94,41 @@ def run(*, quick: bool, say: Say) -> Result:
         peers[leaf].learn(replace(measurements, operators=operators))
         mailbox = TreeMailbox(peers)
         mailbox.deliver({leaf})
-        again = {name: peer.tables_built - before[name] for name, peer in peers.items() if peer.tables_built > before[name]}
-        touched_only_path &= set(again) <= path and mailbox.senders <= path
-        rows.append(_row(f"a leaf's cost is {change:g} times what was declared", mailbox, again))
+        rebuilt = {name: peer.tables_built - before[name] for name, peer in peers.items() if peer.tables_built > before[name]}
+        is_only_path_touched &= set(rebuilt) <= path and mailbox.senders <= path
+        rows.append(_row(f"a leaf's cost is {change:g} times the declared one", mailbox, rebuilt))
     claims = [
         Claim(
             "after a leaf's change only the path to the root is touched",
             "claimed (sections 6 and 8)",
-            f"{max(float(row['tables made'] or 0) for row in rows[1:]):.0f} tables made again at most, path of {len(path)}",
-            touched_only_path,
+            f"{max(float(row['tables built'] or 0) for row in rows[1:]):.0f} tables rebuilt at most, path of {len(path)}",
+            is_only_path_touched,
         )
     ]
     return Result("network-dfit", rows, claims=claims)
 
 
 def _path(number: int) -> set[str]:
-    found = {f"n{number}"}
+    nodes = {f"n{number}"}
     while number:
         number = (number - 1) // 2
-        found.add(f"n{number}")
-    return found
+        nodes.add(f"n{number}")
+    return nodes
 
 
-def _row(what: str, mailbox: TreeMailbox, made: Mapping[str, int]) -> Row:
+def _row(what: str, mailbox: TreeMailbox, built: Mapping[str, int]) -> Row:
     return {
         "what": what,
         "messages": float(sum(mailbox.messages.values())),
         "whole tables": float(mailbox.messages["table"]),
         "changes": float(mailbox.messages["change"]),
         "bytes": float(sum(mailbox.bytes.values())),
-        "tables made": float(sum(made.values())),
+        "tables built": float(sum(built.values())),
     }
 
 
 def plot(result: Result, path: Path) -> None:
-    """Draw the bytes of each change."""
+    """Draw the bytes after each change."""
     bars(
         [(str(row["what"]), float(row["bytes"] or 0.0)) for row in result.rows],
         path,

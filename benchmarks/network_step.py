@@ -1,7 +1,8 @@
-"""From a step in the input rates to the new plan in the gates, for the coordinator and for D-FIT.
+"""How soon a step in the input rates shows in the gates, with a coordinator and with D-FIT.
 
-Input i1 goes from 40 to 250 tuples a second, which overloads B and then A. Counted are the micro-batches of the query that reads
-it, from the first that holds rows of the new rate, until its gate keeps what it settles at, within a quarter.
+Input i1 goes from 40 to 250 tuples per second, which overloads B and then A. Counts the micro-batches of the query that
+reads it, from the first that holds rows of the new rate until its gate's keep is within a quarter of the value at which
+it settles.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from benchmarks import Say
-from benchmarks.network_runs import NetworkRun, run_network
-from benchmarks.results import Bar, Result, Row
+from benchmarks.support.network_runs import NetworkRun, run_network
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
 from penstock.simulation.plotting import lines
 
 __all__ = ["plot", "run"]
@@ -21,15 +22,15 @@ _PACE_S = 2.0
 
 
 def run(*, quick: bool, say: Say) -> Result:
-    """One run a manager."""
+    """Run each manager once."""
     rows: list[Row] = []
     bars: list[Bar] = []
-    drawn: dict[str, tuple[list[float], list[float]]] = {}
+    curves: dict[str, tuple[list[float], list[float]]] = {}
     for manager in ("exact",) if quick else ("exact", "d-fit"):
-        found = run_network(_traffic(), manager, say=say, warm_s=1.0, measure_s=_STEP_S + 30.0, pace_s=_PACE_S)
-        keeps, row = _reaction(found)
+        network_run = run_network(_traffic(), manager, say=say, warm_s=1.0, measure_s=_STEP_S + 30.0, pace_s=_PACE_S)
+        keeps, row = _follow_gate(network_run)
         rows.append({"manager": manager, **row})
-        drawn[manager] = ([float(x) for x in range(len(keeps))], keeps)
+        curves[manager] = ([float(x) for x in range(len(keeps))], keeps)
         bars.append(
             Bar.at_most(
                 f"micro-batches from the step to the new plan, {manager}",
@@ -37,7 +38,7 @@ def run(*, quick: bool, say: Say) -> Result:
                 2.0,
             )
         )
-    return Result("network-step", rows, bars, lines=drawn)
+    return Result("network-step", rows, bars, lines=curves)
 
 
 def _traffic() -> dict[str, dict[str, str | float]]:
@@ -54,21 +55,21 @@ def _traffic() -> dict[str, dict[str, str | float]]:
     }
 
 
-def _reaction(run: NetworkRun) -> tuple[list[float], dict[str, float | None]]:
-    """Follow the gate of i1 from the batch in which more rows come."""
+def _follow_gate(run: NetworkRun) -> tuple[list[float], dict[str, float | None]]:
+    """Follow the gate of i1 from the first batch with more rows."""
     state = run.journals["a1"]
     batches = [number for number in sorted(state.batches) if "i1" in state.batches[number].gates]
     offered = {number: state.batches[number].gates["i1"][0] for number in batches}
     decided = {d.batch_id: d.gates["i1"][0] for d in state.decisions if d.batch_id is not None and "i1" in d.gates}
-    # The first batches hold what came while Spark started; the step is where rows double for good.
+    # The first batches hold the rows that arrived while Spark started; the step is where the rows increase for good.
     usual = statistics.median(offered[number] for number in batches[3:12])
     first = next((number for number in batches[8:] if offered[number] > 1.5 * usual), None)
     if first is None:
         return [], {"batches until settled": None, "settled at": None, "pace, s": None}
     after = [number for number in batches if number >= first]
     settled = statistics.median(decided[number] for number in after[4:])
-    good = [abs(decided[number] - settled) <= 0.25 * settled for number in after]
-    reached = next((place for place in range(len(good)) if all(good[place : place + 2])), len(good))
+    is_settled = [abs(decided[number] - settled) <= 0.25 * settled for number in after]
+    reached = next((index for index in range(len(is_settled)) if all(is_settled[index : index + 2])), len(is_settled))
     ends = [state.batches[number].end_s or 0.0 for number in after]
     pace = (ends[-1] - ends[0]) / max(1, len(ends) - 1)
     return [decided[number] for number in batches], {

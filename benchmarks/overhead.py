@@ -1,24 +1,24 @@
-"""What Penstock costs a micro-batch that sheds nothing.
+"""What gate, journal and monitor cost a micro-batch that sheds nothing.
 
-A streaming job with gate, journal and monitor and a controller that keeps everything, against the same job without: batches of
-200,000 rows (``rate-micro-batch``), a count by key and 10-second window. Both forms: ``foreach_batch`` against plain
-``foreachBatch``, and ``start`` against a plain ``writeStream``, all into the ``noop`` sink. The four arms run in turn in one
-session, several times over. The time of an arm in a round is the median, over all batches but the first ones, of what Spark
-reports for a batch (``triggerExecution``). What else the machine does can only add to a time, by as much as is measured here, so
-the least round of each arm counts; the rows show the median round too. The bar of a form holds if the ratio is at most 1.05 or
-the difference at most 15 ms.
+A streaming job with gate, journal and monitor and a controller that keeps everything, against the same job without
+them: batches of 200,000 rows (``rate-micro-batch``), a count by key and 10-second window. Both forms: ``foreach_batch``
+against plain ``foreachBatch``, and ``start`` against a plain ``writeStream``, all into the ``noop`` sink. The four arms
+run in turn in one session, several times. The time of an arm in a round is the median, over all batches but the first
+ones, of the time that Spark reports for a batch (``triggerExecution``). Other load on the machine can only add to a
+time, and by as much as the effect that we measure, so the shortest round of each arm counts; the rows show the median
+round too. The bar of a form holds if the ratio is at most 1.05 or the difference at most 15 ms.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.results import Bar, Result, Row
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
 from penstock.spark.fresh_session import fresh_session
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ __all__ = ["run"]
 _ROWS = 200_000
 _BATCHES, _WARM_UP = 25, 6
 _ROUNDS, _QUICK_ROUNDS = 10, 4
-_MOST_RATIO, _MOST_MS = 1.05, 15.0
+_MAX_RATIO, _MAX_DIFFERENCE_MS = 1.05, 15.0
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
-    """Run the four arms in turn."""
+def run(*, quick: bool, say: Say) -> Result:
+    """Run the four arms in turn, several times."""
     rounds = _QUICK_ROUNDS if quick else _ROUNDS
     medians_ms: dict[str, list[float]] = {}
     with fresh_session("overhead", 2) as (spark, scratch):
@@ -52,26 +52,26 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
         for number in range(rounds):
             say(f"round {number + 1} of {rounds}")
             order = list(arms.items())
-            for name, arm in order if number % 2 else reversed(order):  # so that no arm has the warmer machine every time
+            for name, arm in order if number % 2 else reversed(order):  # so that no arm always has the warmer machine
                 medians_ms.setdefault(name, []).append(statistics.median(arm()[_WARM_UP:]))
     batches = rounds * (_BATCHES - _WARM_UP)
     rows: list[Row] = [
-        {"arm": name, "median ms": statistics.median(found), "least round ms": min(found), "batches": batches}
-        for name, found in ((name, medians_ms[name]) for name in arms)
+        {"arm": name, "median ms": statistics.median(times), "shortest round ms": min(times), "batches": batches}
+        for name, times in ((name, medians_ms[name]) for name in arms)
     ]
     return Result("overhead", rows, [_bar(form, medians_ms) for form in ("foreachBatch", "writeStream")])
 
 
 def _bar(form: str, medians_ms: dict[str, list[float]]) -> Bar:
-    """The ratio, or the difference where that is the one that holds."""
+    """Return the ratio, or the difference if only the difference holds."""
     plain, ours = min(medians_ms[form]), min(medians_ms[f"{form}, Penstock"])
-    ratio = Bar.at_most(f"{form}: batch time with Penstock / without", ours / plain, _MOST_RATIO)
-    difference = Bar.at_most(f"{form}: batch time with Penstock - without, ms", ours - plain, _MOST_MS)
+    ratio = Bar.at_most(f"{form}: batch time with Penstock / without", ours / plain, _MAX_RATIO)
+    difference = Bar.at_most(f"{form}: batch time with Penstock - without, ms", ours - plain, _MAX_DIFFERENCE_MS)
     return difference if difference.holds and not ratio.holds else ratio
 
 
 class _Job:
-    """The job in its four forms; each runs for a number of batches and returns the milliseconds of each."""
+    """The job in its four forms; each runs some batches and returns the milliseconds of each batch."""
 
     def __init__(self, spark: SparkSession, scratch: Path) -> None:
         self._spark = spark
@@ -79,25 +79,32 @@ class _Job:
         self._runs = count()
 
     def plain_by_batch(self) -> list[float]:
-        counted = _counted(self._rows())
-        return _times(
-            counted.writeStream.foreachBatch(_to_noop).outputMode("update").option("checkpointLocation", self._place()).start()
+        counts = _count_by_key(self._rows())
+        return _time_batches(
+            counts.writeStream.foreachBatch(_to_noop)
+            .outputMode("update")
+            .option("checkpointLocation", self._checkpoint())
+            .start()
         )
 
     def by_batch(self) -> list[float]:
         shedder = self._shedder()
-        counted = _counted(shedder.gate(self._rows(), arrival="timestamp", identity="value"))
-        return _times(shedder.foreach_batch(counted, _to_noop, checkpoint=self._place(), output_mode="update"), shedder)
+        counts = _count_by_key(shedder.gate(self._rows(), arrival="timestamp", identity="value"))
+        return _time_batches(
+            shedder.foreach_batch(counts, _to_noop, checkpoint=self._checkpoint(), output_mode="update"), shedder
+        )
 
     def plain_native(self) -> list[float]:
-        counted = _counted(self._rows())
-        return _times(counted.writeStream.format("noop").outputMode("update").option("checkpointLocation", self._place()).start())
+        counts = _count_by_key(self._rows())
+        return _time_batches(
+            counts.writeStream.format("noop").outputMode("update").option("checkpointLocation", self._checkpoint()).start()
+        )
 
     def native(self) -> list[float]:
         shedder = self._shedder()
-        counted = _counted(shedder.gate(self._rows(), arrival="timestamp", identity="value"))
-        writer = counted.writeStream.format("noop").outputMode("update").option("checkpointLocation", self._place())
-        return _times(shedder.start(writer), shedder)
+        counts = _count_by_key(shedder.gate(self._rows(), arrival="timestamp", identity="value"))
+        writer = counts.writeStream.format("noop").outputMode("update").option("checkpointLocation", self._checkpoint())
+        return _time_batches(shedder.start(writer), shedder)
 
     def _rows(self) -> DataFrame:
         options = {"rowsPerBatch": _ROWS, "numPartitions": 2, "startTimestamp": int(time.time() * 1e3)}
@@ -108,11 +115,11 @@ class _Job:
 
         return Shedder("1 min", controller="keep-all")
 
-    def _place(self) -> str:
+    def _checkpoint(self) -> str:
         return str(self._scratch / f"checkpoint{next(self._runs)}")
 
 
-def _counted(rows: DataFrame) -> DataFrame:
+def _count_by_key(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's own convention
 
     return rows.groupBy(F.window("timestamp", "10 seconds"), (F.col("value") % 100).alias("key")).count()
@@ -122,10 +129,10 @@ def _to_noop(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001 - foreach
     batch.write.format("noop").mode("overwrite").save()
 
 
-def _times(query: StreamingQuery, shedder: Shedder | None = None) -> list[float]:
+def _time_batches(query: StreamingQuery, shedder: Shedder | None = None) -> list[float]:
     """Wait for the batches, stop the query and return their milliseconds."""
     try:
-        # Not query.recentProgress: it turns every report so far into Python objects, thousands of calls a look.
+        # Not query.recentProgress: it converts every report so far to Python objects, with thousands of calls each time.
         while (last := query._jsq.lastProgress()) is None or last.batchId() < _BATCHES - 1:
             if (failure := query.exception()) is not None:
                 raise failure

@@ -1,18 +1,18 @@
-"""Paper 002, table I: delay violation and data loss on QN-complex.
+"""SEaMLeSS (Pham et al.), table I: violation and loss on a network of 1,140 operators.
 
-SEaMLeSS, CTRL and Aurora with several headrooms on a network of about 1,140 operators, some of them shared, under bursty
-arrivals; means of five runs, the worst violation of all of them. See ``qn_complex`` for network and arrivals.
+SEaMLeSS, CTRL and Aurora with several headrooms on QN-complex, a network of about 1,140 operators, some of them shared,
+under bursty arrivals. Means of five runs, and the worst violation of all of them. ``benchmarks.support.qn_complex``
+describes network and arrivals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from benchmarks.qn_complex import ARMS, runs
-from benchmarks.results import Claim, Result, Row
-from benchmarks.simulated import averaged
+from benchmarks.support.averages import average_row
+from benchmarks.support.protocol import Say
+from benchmarks.support.qn_complex import ARMS, run_arms
+from benchmarks.support.results import Claim, Result, Row
 
 __all__ = ["run"]
 
@@ -24,16 +24,16 @@ _PAPER = {
 }
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
+def run(*, quick: bool, say: Say) -> Result:
     """Run all arms."""
-    found = runs(list(ARMS), 1 if quick else 5, say)
+    runs = run_arms(list(ARMS), 1 if quick else 5, say)
     rows: list[Row] = []
-    for arm, outcomes in found.items():
+    for arm, outcomes in runs.items():
         worst, mean, loss = _PAPER.get(arm, (None, None, None))
-        rows.append(averaged(arm, outcomes, **{"paper: max s": worst, "paper: mean s": mean, "paper: loss %": loss}))
+        rows.append(average_row(arm, outcomes, **{"paper: max s": worst, "paper: mean s": mean, "paper: loss %": loss}))
     by_arm = {str(row["arm"]): row for row in rows}
     ours, ctrl = by_arm["SEaMLeSS"], by_arm["CTRL, H = 0.99"]
-    equal = _aurora_loss_at(_number(ours, "mean violation s"), rows)
+    aurora_loss = _aurora_loss_at(_number(ours, "mean violation s"), rows)
     claims = [
         Claim(
             "CTRL sheds nothing on shared operators, and its delay grows without bound",
@@ -44,11 +44,11 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
         Claim(
             "at equal mean violation SEaMLeSS loses less than Aurora",
             "32.9 % against 37.6 %",
-            f"{_number(ours, 'loss %'):.1f} % against {equal:.1f} % (between two headrooms)",
-            _number(ours, "loss %") < equal,
+            f"{_number(ours, 'loss %'):.1f} % against {aurora_loss:.1f} % (interpolated between two headrooms)",
+            _number(ours, "loss %") < aurora_loss,
         ),
         Claim(
-            "a hundredth more headroom makes Aurora's violation much larger",
+            "0.01 more headroom makes Aurora's violation much larger",
             "0.09 s to 0.19 s",
             f"{_number(by_arm['Aurora, H = 0.92'], 'mean violation s'):.3f} s to "
             f"{_number(by_arm['Aurora, H = 0.93'], 'mean violation s'):.3f} s",
@@ -60,7 +60,7 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
 
 
 def _aurora_loss_at(violation_s: float, rows: list[Row]) -> float:
-    """The loss of an Aurora that violates as much: its headroom lies between two that were run."""
+    """Interpolate the loss of an Aurora with this mean violation between two headrooms that were run."""
     aurora = sorted((_number(row, "mean violation s"), _number(row, "loss %")) for row in rows if "Aurora" in str(row["arm"]))
     return float(np.interp(violation_s, [violation for violation, _ in aurora], [loss for _, loss in aurora]))
 

@@ -1,18 +1,16 @@
-"""How fast the simulators are, on one core.
+"""How many tuples per second the simulators run on one core.
 
-Two million tuples through the single server under CTRL, with a control period of 0.5 s of simulated time; the operators of a
-network of about 1,140 under SEaMLeSS; a million rows through the micro-batch engine under MicroBatch. The best of several runs
-counts; compiling is not part of it.
+Two million tuples through the single server under CTRL, with a control period of 0.5 s of simulated time; the operators
+of a network of about 1,140 under SEaMLeSS; a million rows through the micro-batch engine under MicroBatch. The best of
+several runs counts; compilation is not included.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
-from benchmarks import qn_complex
-from benchmarks.results import Bar, Result, Row
-from benchmarks.timing import one_core
+from benchmarks.support import qn_complex
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
+from benchmarks.support.timing import pin_to_one_core, time_call
 from penstock.control import Ctrl, MicroBatch, Seamless
 from penstock.simulation.micro_batch_engine import simulate_micro_batches
 from penstock.simulation.operator_network import simulate_network
@@ -22,8 +20,8 @@ from penstock.simulation.traffic import exponential
 __all__ = ["run"]
 
 
-def run(*, quick: bool, say: Callable[[str], None]) -> Result:
-    """Time the three of them."""
+def run(*, quick: bool, say: Say) -> Result:
+    """Time the three simulators."""
     scale = 0.25 if quick else 1.0
     queue, few, rows = (
         exponential(2000, 1000 * scale, seed=1),
@@ -32,35 +30,29 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Result:
     )
     network = qn_complex.network()
 
-    def server() -> float:
+    def run_server() -> float:
         simulate_queue(queue, Ctrl(2.0, cost_s=0.0006, headroom=1.0), cost_s=0.0006)
         return float(queue.size)
 
-    def operators() -> float:
+    def run_operators() -> float:
         controller = Seamless(2.0, cost_s=qn_complex.COST_S, coefficients=qn_complex.coefficients())
-        found = simulate_network(few, network, controller)
-        # Work done over the mean work of an operator: how often one ran.
-        return found.kept * network.input_coefficient / (sum(network.costs_s) / len(network.costs_s))
+        outcome = simulate_network(few, network, controller)
+        # The work divided by the mean work of an operator: how many times operators ran.
+        return outcome.kept * network.input_coefficient / (sum(network.costs_s) / len(network.costs_s))
 
-    def batches() -> float:
+    def run_batches() -> float:
         simulate_micro_batches(rows, MicroBatch(2.0), cost_s=0.0003)
         return float(rows.size)
 
-    found: list[Row] = []
-    with one_core() as pinned:
+    rates: list[Row] = []
+    with pin_to_one_core() as pinned:
         for name, call in (
-            ("single server, tuples", server),
-            ("network, operator runs", operators),
-            ("micro-batches, rows", batches),
+            ("single server, tuples", run_server),
+            ("network, operator runs", run_operators),
+            ("micro-batches, rows", run_batches),
         ):
             say(name)
             done = call()  # compiles
-            best_s = min(_timed(call) for _ in range(3))
-            found.append({"simulator": name, "a second": done / best_s, "one core": "pinned" if pinned else "not pinned"})
-    return Result("simulator", found, [Bar.at_least("single server, tuples a second", float(found[0]["a second"] or 0), 2e6)])
-
-
-def _timed(call: Callable[[], float]) -> float:
-    begun_s = time.perf_counter()
-    call()
-    return time.perf_counter() - begun_s
+            best_s = min(time_call(call)[1] for _ in range(3))
+            rates.append({"simulator": name, "per second": done / best_s, "one core": "pinned" if pinned else "not pinned"})
+    return Result("simulator", rates, [Bar.at_least("single server, tuples per second", float(rates[0]["per second"] or 0), 2e6)])

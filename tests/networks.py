@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from benchmarks.fit_table1 import figure1
+from benchmarks.support.motivating_example import figure1
 from penstock.network import Network, NetworkBuilder
 
 __all__ = ["figure1", "figure7", "oracle_score", "overloading_rates", "random_network", "random_single_node", "random_tree"]

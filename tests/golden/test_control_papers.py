@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import experiment_named
-from benchmarks.results import Result
+from benchmarks import benchmark_named
+from benchmarks.support.results import Result
 
 
 def result(name: str) -> Result:
-    return experiment_named(name).run(quick=True, say=lambda _: None)
+    return benchmark_named(name).run(quick=True, say=lambda _: None)
 
 
 @pytest.mark.parametrize(

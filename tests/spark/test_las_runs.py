@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from benchmarks import las_runs
-from benchmarks.las_runs import Setting, run_one, run_settings
+from benchmarks.support import las_runs
+from benchmarks.support.las_runs import Setting, run_one, run_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import EXPERIMENTS
-from benchmarks.results import Bar, Result
 from penstock.cli import app, main
 from penstock.cli.run import _describe_status
 from penstock.cli.sparkline import sparkline
@@ -61,53 +59,16 @@ def test_the_command_line_loads_neither_spark_nor_matplotlib() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_bench_lists_the_experiments() -> None:
-    found = runner.invoke(app, ["bench"])
-    assert found.exit_code == 0
-    assert all(name in found.stdout for name in EXPERIMENTS)
-    assert [row["name"] for row in json.loads(runner.invoke(app, ["bench", "--json"]).stdout)] == list(EXPERIMENTS)
-
-
-class Fake:
-    """An experiment that is over at once."""
-
-    def __init__(self, value: float) -> None:
-        self.value = value
-
-    def run(self, *, quick: bool, say: object) -> Result:
-        assert callable(say)
-        say("measuring")
-        return Result("fake", [{"arm": "a", "quick": str(quick)}], [Bar.at_most("a", self.value, 1.0)])
-
-
-def test_bench_json_is_all_of_stdout_and_out_has_it_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("benchmarks.experiment_named", lambda name: Fake(0.5))
-    found = runner.invoke(app, ["bench", "gate", "--quick", "--json", "--out", str(tmp_path / "new" / "place")])
-    assert found.exit_code == 0
-    assert json.loads(found.stdout)["rows"] == [{"arm": "a", "quick": "True"}]
-    assert json.loads((tmp_path / "new" / "place" / "result.json").read_text()) == json.loads(found.stdout)
-
-
-def test_bench_exits_with_1_if_a_bar_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.experiment_named", lambda name: Fake(1.5))
-    found = runner.invoke(app, ["bench", "gate"])
-    assert found.exit_code == 1
-    assert "NO" in found.stdout
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "gate", "--json"])
-    assert ended.value.code == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["bench", "gait"], "'gait'"),
         (["demo", "--delay-target", "soon"], "'soon'"),
         (["demo", "--delay-target", "-1s"], "'-1s'"),
         (["demo", "--seconds", "many"], "--seconds"),
         (["nothing"], "nothing"),
         (["watch"], "DIR"),
-        (["bench", "--fast"], "--fast"),
+        (["demo", "--fast"], "--fast"),
+        (["bench"], "bench"),
     ],
 )
 def test_bad_input_is_one_line_with_status_2(
@@ -128,7 +89,6 @@ def test_the_demo_refuses_numbers_that_make_no_sense(
 
 def test_out_that_is_a_file_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "--out" in fails(capsys, "bench", "gate", "--out", str(tmp_path / "file"))
     assert "--out" in fails(capsys, "demo", "--out", str(tmp_path / "file"))
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.las_runs import Setting as RunSetting
-from benchmarks.las_runs import run_one
 from benchmarks.las_theorem import expected_ratio
+from benchmarks.support.las_runs import Setting as RunSetting
+from benchmarks.support.las_runs import run_one
 from penstock.errors import PenstockError
 from penstock.las import (
     ABS,

@@ -57,22 +57,33 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     run_app(app, arguments)
 
 
-def run_app(commands: typer.Typer, arguments: list[str] | None = None) -> NoReturn:
-    """Run commands and exit: 0, 1 if a command says so, 2 with one line for what the caller can put right."""
+def run_app(commands: typer.Typer, arguments: list[str] | None = None, *, program: str = "penstock") -> NoReturn:
+    """Run commands and exit: with status 0, with 1 if a command asks for it, or with 2 and one line that says what to correct.
+
+    Parameters
+    ----------
+    commands
+        The commands to run.
+    arguments
+        Their arguments; those of this process if ``None``.
+    program
+        The name of the program. Error messages start with it.
+
+    """
     try:
         code = commands(args=arguments, standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except PenstockError as error:
-        _fail(str(error))
+        _fail(program, str(error))
     except Exception as error:
         # Usage errors: the class is click's or typer's own, by version, and this is what they share.
         if not hasattr(error, "format_message"):
             raise
-        _fail(error.format_message())
+        _fail(program, error.format_message())
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"penstock: {' '.join(message.split())}", err=True)
+def _fail(program: str, message: str) -> NoReturn:
+    typer.echo(f"{program}: {' '.join(message.split())}", err=True)
     sys.exit(2)

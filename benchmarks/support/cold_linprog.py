@@ -1,4 +1,4 @@
-"""What a linear program costs when it is put together and solved from scratch each time."""
+"""A scorer that builds and solves its linear program from scratch for every point."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["cold_scorer"]
 
 
 def cold_scorer(network: Network) -> Callable[[Vector], tuple[float, Vector]]:
-    """Return a function from rates to score and keeps that calls ``scipy.optimize.linprog`` once a point."""
+    """Return a function from rates to score and keeps that calls ``scipy.optimize.linprog`` once per point."""
     try:
-        from scipy.optimize import linprog  # noqa: PLC0415 - only to compare with
+        from scipy.optimize import linprog  # noqa: PLC0415 - only for the comparison
         from scipy.sparse import csr_matrix, vstack  # noqa: PLC0415
     except ImportError as error:
-        raise PenstockError("this experiment compares with SciPy: pip install scipy") from error
+        raise PenstockError("this benchmark compares with SciPy: pip install scipy") from error
     flows = Flows(network)
     inputs, count = len(flows.inputs), len(flows.locations)
     loads = csr_matrix((flows.loads.values, (flows.loads.rows, flows.loads.columns)), shape=(len(flows.nodes), count))
     sources = csr_matrix((flows.sources.values, (flows.sources.rows, flows.sources.columns)), shape=(count, count))
-    behind = csr_matrix(np.eye(count)[inputs:]) - sources[inputs:]
-    matrix = vstack([loads, behind]) if count > inputs else loads
+    flow_limits = csr_matrix(np.eye(count)[inputs:]) - sources[inputs:]
+    matrix = vstack([loads, flow_limits]) if count > inputs else loads
     right = np.concatenate([flows.capacity, np.zeros(count - inputs)])
 
-    def solved(rates: Vector) -> tuple[float, Vector]:
+    def solve(rates: Vector) -> tuple[float, Vector]:
         bounds = [(0.0, rate) for rate in rates.tolist()] + [(0.0, None)] * (count - inputs)
-        found = linprog(-flows.value, A_ub=matrix, b_ub=right, bounds=bounds, method="highs")
-        if found.status != 0:
-            raise PenstockError(f"linprog: {found.message}")
-        return -float(found.fun), flows.keep(rates, found.x)
+        solution = linprog(-flows.value, A_ub=matrix, b_ub=right, bounds=bounds, method="highs")
+        if solution.status != 0:
+            raise PenstockError(f"linprog: {solution.message}")
+        return -float(solution.fun), flows.keep(rates, solution.x)
 
-    return solved
+    return solve

@@ -1,4 +1,4 @@
-"""Figure 1 of paper 000 as real Spark applications: how to run it, and what came out."""
+"""Figure 1 of Staying FIT (Tatbul et al.) as real Spark applications: runs and their results."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import Say
+from benchmarks.support.protocol import Say
 from penstock.cluster.fleet import LocalFleet
 from penstock.coordination.measurements import Measurements, apply_measurements, entries_of, remove_rate_bounds
 from penstock.errors import PenstockError
-from penstock.journal.journal import JournalState, read_journal
+from penstock.journal import read_journal
+from penstock.journal.state import JournalState
 from penstock.network import Network, load_network
 from penstock.planning import Exact
 from penstock.spark.checkpoint import Checkpoint
@@ -22,14 +23,14 @@ from penstock.spark.checkpoint import Checkpoint
 __all__ = ["NetworkRun", "UNIT_S", "best_score", "figure1_file", "run_network"]
 
 UNIT_S = 0.004
-"""The time unit of figure 1: costs 1 and 2 on A, 3 and 1 on B. One tuple a unit comes at each input: 250 a second."""
+"""The time unit of figure 1: costs 1 and 2 on A, 3 and 1 on B. One tuple per unit arrives at each input: 250 per second."""
 _STARTING_S = 90.0
 
 Options = Mapping[str, str | float]
 
 
 def figure1_file(path: Path, traffic: Mapping[str, Options], unit_s: float = UNIT_S, *, capped: bool = False) -> Network:
-    """Write figure 1's network with delay operators and this traffic, and load it; ``capped`` bounds what B reads at once."""
+    """Write figure 1's network with delay operators and this traffic, and load it; ``capped`` lets B read one batch at a time."""
     lines = ["nodes: {A: {capacity: 1.0}, B: {capacity: 1.0}}", "inputs:"]
     for name, options in traffic.items():
         shown = ", ".join(f"{key}: {value}" for key, value in {"partitions": 1, **options}.items())
@@ -46,7 +47,7 @@ def figure1_file(path: Path, traffic: Mapping[str, Options], unit_s: float = UNI
 
 @dataclass(frozen=True, slots=True)
 class NetworkRun:
-    """What one run left behind, from a moment on."""
+    """The results of one run, from the end of its warm-up on."""
 
     network: Network
     start_s: float
@@ -60,22 +61,22 @@ class NetworkRun:
 
     @property
     def seconds(self) -> float:
-        """How long was measured."""
+        """The length of the measurement."""
         return self.end_s - self.start_s
 
     def rate(self, output: str) -> float:
-        """Rows a second that reached an output, from the end of one batch to the end of another."""
+        """Return the rows per second that reached an output, from the end of one batch to the end of another."""
         return _rate(
             [(line["end_s"], line["rows"]) for line in self.written if line["output"] == output], self.start_s, self.end_s
         )
 
     @property
     def throughput(self) -> float:
-        """Weighted rows a second at all outputs."""
+        """Weighted rows per second at all outputs."""
         return sum(output.weight * self.rate(name) for name, output in self.network.outputs.items())
 
     def delays(self) -> tuple[float, float]:
-        """Mean delay of the rows that reached an output, and that of the worst row."""
+        """Return the mean delay of the rows that reached an output, and the worst delay."""
         lines = [
             x for x in self.written if x["rows"] and x["mean_delay_s"] is not None and self.start_s < x["end_s"] <= self.end_s
         ]
@@ -85,7 +86,7 @@ class NetworkRun:
         return sum(line["rows"] * line["mean_delay_s"] for line in lines) / rows, max(line["worst_delay_s"] for line in lines)
 
     def gate_rates(self, gate: str) -> tuple[float, float]:
-        """Rows a second offered and kept at a gate."""
+        """Return the rows per second offered to a gate and kept by it."""
         for state in self.journals.values():
             batches = [(b.end_s, *b.gates[gate]) for b in state.batches.values() if gate in b.gates and b.end_s is not None]
             if batches:
@@ -95,20 +96,20 @@ class NetworkRun:
         return 0.0, 0.0
 
     def measurements(self) -> dict[str, Measurements]:
-        """What the nodes have measured of themselves, with all of their capacity."""
-        found = {node: Measurements.from_body(status["measurements"]) for node, status in self.status.items()}
+        """Return what the nodes measured about themselves, with their full capacity."""
+        measured = {node: Measurements.from_body(status["measurements"]) for node, status in self.status.items()}
         return {
             node: Measurements(node, self.network.nodes[node].capacity, measurements.operators, measurements.rates)
-            for node, measurements in found.items()
+            for node, measurements in measured.items()
         }
 
     def cost(self, operator: str) -> float:
-        """Seconds a tuple, as measured."""
+        """Return the measured seconds per tuple."""
         return self.measurements()[self.network.operators[operator].node].operators[operator].cost
 
 
 def _rate(batches: Sequence[tuple[float, int]], start_s: float, end_s: float) -> float:
-    """Rows a second between the ends of the first and the last batch of a time."""
+    """Return the rows per second between the ends of the first and the last batch of a period."""
     inside = sorted((end, rows) for end, rows in batches if start_s < end <= end_s)
     if len(inside) < 2:
         return sum(rows for _, rows in inside) / (end_s - start_s)
@@ -119,7 +120,7 @@ def _rate(batches: Sequence[tuple[float, int]], start_s: float, end_s: float) ->
 
 
 def best_score(run: NetworkRun, rates: Mapping[str, float]) -> float:
-    """The linear program's optimum for the costs that were measured, with all of the nodes' capacity."""
+    """Return the linear program's optimum for the measured costs, with the nodes' full capacity."""
     return Exact(remove_rate_bounds(apply_measurements(run.network, run.measurements()))).plan(rates).score
 
 
@@ -150,7 +151,7 @@ def run_network(
             end_s = time.time()
         finally:
             fleet.stop()
-        return _collected(network, fleet, start_s, end_s)
+        return _collect(network, fleet, start_s, end_s)
 
 
 def _wait_for(fleet: LocalFleet, condition: Any, seconds: float) -> None:
@@ -163,25 +164,33 @@ def _wait_for(fleet: LocalFleet, condition: Any, seconds: float) -> None:
         time.sleep(0.1)
 
 
-def _collected(network: Network, fleet: LocalFleet, start_s: float, end_s: float) -> NetworkRun:
+def _collect(network: Network, fleet: LocalFleet, start_s: float, end_s: float) -> NetworkRun:
     written: list[Mapping[str, Any]] = []
     status: dict[str, Mapping[str, Any]] = {}
     journals: dict[str, JournalState] = {}
     played: dict[str, float] = {}
     for node in network.nodes:
-        place = fleet.run_directory.node(node)
-        found = fleet.status(node)
-        if found is None:
-            raise PenstockError(f"node {node!r} has reported nothing")
-        status[node] = found
-        log = place / "written.jsonl"
-        if log.exists():
-            written += [json.loads(line) for line in log.read_text().splitlines()]
-        for journal in sorted(place.glob("queries/*/penstock")):
+        folder = fleet.run_directory.node(node)
+        reported = fleet.status(node)
+        if reported is None:
+            raise PenstockError(f"node {node!r} has not reported its status")
+        status[node] = reported
+        for journal in sorted(folder.glob("queries/*/penstock")):
             journals[journal.parent.name] = read_journal(journal)
+            written += _list_outputs(journals[journal.parent.name])
         for name in entries_of(network, node):
-            if name in network.inputs:  # each has a query of its own here, named after its operator
-                checkpoint = Checkpoint(place / "queries" / network.consumers[name][0])
+            if name in network.inputs:  # each has its own query here, named after its operator
+                checkpoint = Checkpoint(folder / "queries" / network.consumers[name][0])
                 offset = checkpoint.offsets(max(checkpoint.planned()))[0]
                 played[name] = float(json.loads(offset or "{}")["t0"])
     return NetworkRun(network, start_s, end_s, written, status, journals, played)
+
+
+def _list_outputs(journal: JournalState) -> list[Mapping[str, Any]]:
+    """Return what each batch wrote to each output."""
+    return [
+        {"output": name, "end_s": batch.end_s, **asdict(output)}
+        for batch in journal.batches.values()
+        for name, output in (batch.outputs or {}).items()
+        if batch.end_s is not None and output.rows is not None
+    ]

@@ -1,4 +1,4 @@
-"""What experiments in the simulator share: averages over seeds and over time."""
+"""What benchmarks in the simulator share: runs over seeds, and averages over runs and over time."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from benchmarks.results import Row
+from benchmarks.support.results import Row
 from penstock.simulation.outcome import Outcome
 
-__all__ = ["averaged", "mean_between", "over_seeds"]
+__all__ = ["average_row", "mean_between", "run_seeds"]
 
 
-def over_seeds(run: Callable[[int], Outcome], seeds: int) -> list[Outcome]:
-    """Run with each seed in turn; paper 002 reports the average of five runs."""
+def run_seeds(run: Callable[[int], Outcome], seeds: int) -> list[Outcome]:
+    """Run once per seed. SEaMLeSS (Pham et al.) reports the average of five runs."""
     return [run(seed) for seed in range(seeds)]
 
 
-def averaged(name: str, outcomes: Sequence[Outcome], **more: float | str | None) -> Row:
-    """One row of a result: the mean over the runs, and the worst violation of all of them."""
+def average_row(name: str, outcomes: Sequence[Outcome], **more: float | str | None) -> Row:
+    """Return a row of a result: means over the runs, and the worst violation of all of them."""
     return {
         "arm": name,
         **more,
@@ -31,10 +31,10 @@ def averaged(name: str, outcomes: Sequence[Outcome], **more: float | str | None)
 
 
 def mean_between(run: Outcome, start_s: float, end_s: float, what: str = "delay_s") -> float:
-    """Mean of a series over a stretch of time; nan if nothing came out in it."""
+    """Return the mean of a series between two times; nan if the series has no value there."""
     times, values = run.series["t_s"], run.series[what]
-    chosen = values[(times >= start_s) & (times < end_s) & np.isfinite(values)]
-    return float(chosen.mean()) if chosen.size else float("nan")
+    inside = values[(times >= start_s) & (times < end_s) & np.isfinite(values)]
+    return float(inside.mean()) if inside.size else float("nan")
 
 
 def _mean(values: Iterable[float]) -> float:

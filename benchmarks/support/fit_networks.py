@@ -1,4 +1,4 @@
-"""The query networks of paper 000's performance study, and larger ones for ours."""
+"""The query networks of Staying FIT (Tatbul, Çetintemel, Zdonik, VLDB 2007), and larger random ones."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from penstock.planning.flows import Flows
 __all__ = ["FIGURE9", "chains", "fan_out", "figure9", "overloaded_rates", "random_chains", "random_tree"]
 
 FIGURE9 = ((48.0, 48.0), (64.0, 32.0), (72.0, 24.0), (80.0, 16.0), (88.0, 8.0))
-"""Costs in ms of the two chains on each of two servers, from (a) to (e): the figure itself is lost, 9(b) is (64, 32) in the text,
-the sum on a server is always the same, and the imbalance grows."""
+"""Costs in ms of the two chains on each of two servers, from (a) to (e). Our copy of the paper lacks the figure: its text gives
+(64, 32) for 9(b) and says that a server's sum is always the same and that the imbalance grows."""
 
 MAX_RATE = 100.0
 
 
 def chains(costs_ms: Sequence[float], *, max_rate: float = MAX_RATE, selectivity: float = 1.0, moved_ms: float = 0.0) -> Network:
-    """Chain queries of two operators each, the first on server A and the second on B, of the same cost.
+    """Build chain queries of two operators with equal cost, the first on server A and the second on server B.
 
-    ``selectivity`` is that of the first chain's operator on B; ``moved_ms`` of its cost move from A to B.
+    ``selectivity`` belongs to the first chain's operator on B. ``moved_ms`` of that chain's cost moves from A to B.
     """
     builder = NetworkBuilder().node("A").node("B")
     for number, cost in enumerate(costs_ms):
@@ -41,12 +41,12 @@ def chains(costs_ms: Sequence[float], *, max_rate: float = MAX_RATE, selectivity
 
 
 def figure9(number: int) -> Network:
-    """One of the five networks of figure 9."""
+    """Build one of the five networks of figure 9."""
     return chains(FIGURE9[number])
 
 
 def fan_out(branches: int) -> Network:
-    """Figure 13: one input, one shared operator, many query branches on a single server, each of its own cost and worth."""
+    """Build the network of figure 13: one input, one shared operator and many different branches on one server."""
     rng = np.random.default_rng(branches)
     builder = NetworkBuilder().node("A").input("i", max_rate=MAX_RATE).operator("shared", "A", "i", cost=0.01)
     for number in range(branches):
@@ -57,7 +57,7 @@ def fan_out(branches: int) -> Network:
 
 
 def random_tree(nodes: int, inputs: int, *, seed: int = 0) -> Network:
-    """A tree of nodes, three children each: every input enters at the root and takes a way down to a leaf, some split on it."""
+    """Build a tree of nodes with three children each. Every input runs from the root to a leaf; some split on the way."""
     rng = np.random.default_rng(seed)
     builder = NetworkBuilder()
     for node in range(nodes):
@@ -83,7 +83,7 @@ def random_tree(nodes: int, inputs: int, *, seed: int = 0) -> Network:
 
 
 def random_chains(nodes: int, inputs: int, *, length: int = 6, seed: int = 0) -> Network:
-    """Chains over nodes drawn at random."""
+    """Build chains over random nodes."""
     rng = np.random.default_rng(seed)
     builder = NetworkBuilder()
     for node in range(nodes):
@@ -102,12 +102,12 @@ def random_chains(nodes: int, inputs: int, *, length: int = 6, seed: int = 0) ->
 
 
 def overloaded_rates(network: Network, count: int, *, seed: int = 0, most: float = 4.0) -> NDArray[np.float64]:
-    """Rates that load the fullest node from just above its capacity to ``most`` times of it."""
+    """Draw rates that load the most loaded node from just above its capacity to ``most`` times its capacity."""
     flows, rng = Flows(network), np.random.default_rng(seed)
-    found = np.empty((count, len(flows.inputs)))
+    rates = np.empty((count, len(flows.inputs)))
     limits = np.array([stream.max_rate for stream in network.inputs.values()])
     for row in range(count):
         direction = rng.random(len(flows.inputs)) + 1e-3
-        used = float(np.max(flows.full_loads @ direction / flows.capacity))
-        found[row] = np.minimum(direction / used * (1.0 + (most - 1.0) * rng.random()), limits)
-    return found
+        utilization = float(np.max(flows.full_loads @ direction / flows.capacity))
+        rates[row] = np.minimum(direction / utilization * (1.0 + (most - 1.0) * rng.random()), limits)
+    return rates

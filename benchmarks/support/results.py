@@ -1,4 +1,4 @@
-"""What an experiment found: its rows, the claims it checks and the bars it must clear."""
+"""The result of a benchmark: its rows, the claims it checks and the bars it must clear."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A number of ours and the limit it must keep."""
+    """A measured number and the limit that it must stay within."""
 
     what: str
     value: float
@@ -30,7 +30,7 @@ class Bar:
 
     @classmethod
     def at_most(cls, what: str, value: float, limit: float) -> Bar:
-        """Return a bar that holds up to the limit.
+        """Return a bar that holds if the value is at most the limit.
 
         >>> Bar.at_most("ms", 5.0, 20.0).holds
         True
@@ -39,7 +39,7 @@ class Bar:
 
     @classmethod
     def at_least(cls, what: str, value: float, limit: float) -> Bar:
-        """Return a bar that holds from the limit on.
+        """Return a bar that holds if the value is at least the limit.
 
         >>> Bar.at_least("rows/s", 5.0, 20.0).holds
         False
@@ -49,7 +49,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a paper, or the design, says, and what came out here. ``holds`` is ``None`` where there is nothing to decide."""
+    """What a paper or our design says, and what we measured. ``holds`` is ``None`` where there is nothing to decide."""
 
     what: str
     paper: str
@@ -59,18 +59,18 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one run of an experiment found."""
+    """The result of one run of a benchmark."""
 
     name: str
     rows: Sequence[Row]
     bars: Sequence[Bar] = ()
     claims: Sequence[Claim] = ()
     lines: Lines = field(default_factory=dict)
-    """What its plot draws, by name: x and y. Not part of the JSON."""
+    """The curves of its plot, by name: x and y. Not part of the JSON."""
 
     def __post_init__(self) -> None:
         if not self.rows:
-            raise PenstockError(f"experiment {self.name!r} measured nothing: a result needs at least one row")
+            raise PenstockError(f"benchmark {self.name!r} measured nothing: a result needs at least one row")
 
     @property
     def holds(self) -> bool:
@@ -78,7 +78,7 @@ class Result:
         return all(bar.holds for bar in self.bars)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the result as plain JSON values."""
         return {
             "name": self.name,
             "rows": [dict(row) for row in self.rows],
@@ -87,30 +87,30 @@ class Result:
         }
 
     def to_json(self) -> str:
-        """Return it as JSON."""
+        """Return the result as JSON."""
         return json.dumps(self.to_dict(), indent=2)
 
     def __rich__(self) -> RenderableType:
-        parts: list[RenderableType] = [_rows(self.name, self.rows)]
+        parts: list[RenderableType] = [_rows_table(self.name, self.rows)]
         if self.claims:
-            parts.append(_claims(self.claims))
+            parts.append(_claims_table(self.claims))
         if self.bars:
-            parts.append(_bars(self.bars))
+            parts.append(_bars_table(self.bars))
         return Group(*parts)
 
 
-def _rows(name: str, rows: Sequence[Row]) -> Table:
+def _rows_table(name: str, rows: Sequence[Row]) -> Table:
     table = Table(title=name, title_justify="left")
     columns = list(dict.fromkeys(column for row in rows for column in row))
     for column in columns:
         values = [row.get(column) for row in rows]
         table.add_column(column, justify="left" if any(isinstance(value, str) for value in values) else "right")
     for row in rows:
-        table.add_row(*(_show(row.get(column)) for column in columns))
+        table.add_row(*(_format(row.get(column)) for column in columns))
     return table
 
 
-def _claims(claims: Sequence[Claim]) -> Table:
+def _claims_table(claims: Sequence[Claim]) -> Table:
     table = Table(title="claims", title_justify="left")
     for column in ("what", "paper", "ours", "holds"):
         table.add_column(column)
@@ -119,17 +119,17 @@ def _claims(claims: Sequence[Claim]) -> Table:
     return table
 
 
-def _bars(bars: Sequence[Bar]) -> Table:
+def _bars_table(bars: Sequence[Bar]) -> Table:
     table = Table(title="bars", title_justify="left")
     for column in ("what", "value", "limit", "holds"):
         table.add_column(column, justify="right" if column in ("value", "limit") else "left")
     for bar in bars:
-        table.add_row(bar.what, _show(bar.value), _show(bar.limit), _verdict(bar.holds))
+        table.add_row(bar.what, _format(bar.value), _format(bar.limit), _verdict(bar.holds))
     return table
 
 
-def _show(value: str | float | None) -> str:
-    """Show a number with as many digits as say something."""
+def _format(value: str | float | None) -> str:
+    """Format a number with as many digits as are meaningful."""
     if value is None:
         return "-"
     if isinstance(value, str):
