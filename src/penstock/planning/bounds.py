@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.errors import PenstockError
-from penstock.network.coefficients import Coefficients, cheapest_ways, part_of
+from penstock.network.coefficients import Coefficients, cheapest_path_costs, part_of
 from penstock.network.model import Input, Network, Operator, Output
 
 __all__ = ["RateBounds", "Share", "share_of"]
@@ -137,7 +137,7 @@ class RateBounds:
 
         Beyond ``capacity / load`` of the cheapest way to an output, more of it brings nothing.
         """
-        least = cheapest_ways(share.local)[name]
+        least = cheapest_path_costs(share.local)[name]
         capacity = self.network.nodes[share.node].capacity
         own = capacity / least if least > 0 else np.inf
         # Else it is an arc from another node, or the copy of an input that feeds several.

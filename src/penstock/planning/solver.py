@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
-from penstock.network.coefficients import cheapest_ways
+from penstock.network.coefficients import cheapest_path_costs
 from penstock.network.model import Network
 from penstock.planning.exact import Exact
 from penstock.planning.flows import Flows, Vector
@@ -234,7 +234,7 @@ class Solver(Planner):
 
 def useful_rates(network: Network) -> Vector:
     """By input: a rate beyond which more of it brings nothing, because no way to an output could take it."""
-    cheapest = cheapest_ways(network)
+    cheapest = cheapest_path_costs(network)
     total = sum(node.capacity for node in network.nodes.values())
     return np.array([total / cheapest[name] if cheapest[name] > 0 else np.inf for name in network.inputs])
 
