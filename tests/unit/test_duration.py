@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.duration import parse_duration
+from penstock.duration import is_zero_duration, parse_duration
 from penstock.errors import PenstockError
 
 
@@ -48,3 +48,13 @@ def test_rejects_what_is_not_a_duration(value: Any) -> None:
 def test_rejects_what_is_not_positive(value: Any) -> None:
     with pytest.raises(PenstockError, match="delay_target must be positive"):
         parse_duration(value, "delay_target")
+
+
+@pytest.mark.parametrize("text", ["0", "0s", "0 seconds", "0.0 ms"])
+def test_zero_durations(text: str) -> None:
+    assert is_zero_duration(text)
+
+
+@pytest.mark.parametrize("text", ["1s", "0.5s", "", "zero", "0 fortnights", "-0s"])
+def test_texts_that_are_not_zero_durations(text: str) -> None:
+    assert not is_zero_duration(text)

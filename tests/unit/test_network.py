@@ -161,7 +161,7 @@ def test_the_part_that_runs_on_a_node_is_a_network() -> None:
         (("{node: B, from: a1,", "{windows: [1, 2], node: B, from: a1,"), "line 6: operator 'b1': only a join has windows"),
         (
             ("{node: B, from: a1,", "{kind: union, node: B, from: a1,"),
-            "operator 'b1': a union needs at least two sources",
+            "line 6: operator 'b1': a union needs at least two sources, got one",
         ),
         (("outputs:", "exits:"), "line 8: unknown section 'exits'; known sections: nodes, inputs, operators, outputs, links"),
         (("nodes:     {A", "nodes:     [A"), "line 1: not YAML"),

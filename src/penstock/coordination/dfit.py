@@ -99,7 +99,7 @@ class DFit(Manager):
         """How often the table was made."""
 
     def _made(self, survey: RateBounds) -> FitNode:
-        self._part = survey.shares[self.node].part
+        self._part = survey.partitions[self.node].part
         self._capacity = self._part.nodes[self.node].capacity
         return FitNode(survey, self.node, self._spread, step=self._spread.step, max_entries=self._max_entries, triangle=_TRIANGLE)
 
@@ -147,7 +147,7 @@ class DFit(Manager):
             if known is None or int(body["base"]) != self._versions.get(child):
                 self._again.add(child)
                 return
-            self._take(child, Delta.from_message(body["table"]).applied(known), int(body["version"]), body["bounds"])
+            self._take(child, Delta.from_message(body["table"]).apply(known), int(body["version"]), body["bounds"])
         elif message.kind == "table":
             table = Table.from_message(body["table"])
             if table.node != child:
@@ -190,7 +190,8 @@ class DFit(Manager):
         entries = [place[name] for name in flows.inputs]
         rows = np.zeros((1, len(columns)))
         rows[0, entries] = [float((flows.full_loads @ unit)[0]) / self._capacity for unit in np.eye(len(entries))]
-        through = np.array([flows.through @ flows.passing(unit, np.ones(len(flows.locations))) for unit in np.eye(len(entries))])
+        keep_all = np.ones(len(flows.locations))
+        through = np.array([flows.through @ flows.propagate(unit, keep_all) for unit in np.eye(len(entries))])
         leaving = {name: number for number, name in enumerate(flows.outputs)}
         for child, bounds in self._bounds.items():
             mapped = np.zeros((len(bounds), len(columns)))
@@ -265,7 +266,7 @@ class DFit(Manager):
                 return None
             if delta is not None and len(delta.scores) + len(delta.removed) < len(table):
                 self._version += 1
-                self._sent, self._sent_bounds = delta.applied(self._sent), self.bounds
+                self._sent, self._sent_bounds = delta.apply(self._sent), self.bounds
                 base = {"version": self._version, "base": self._version - 1}
                 return {**base, "table": delta.to_message(), "bounds": bounds}
         self._version += 1

@@ -1,4 +1,4 @@
-"""Where to shed: from a network and its rates to the keep at each drop location."""
+"""Where to shed: planners map a network and its input rates to the keep at each drop location."""
 
 from __future__ import annotations
 
@@ -42,16 +42,32 @@ PLANNERS: Mapping[str, Callable[..., Planner]] = {
 
 
 def planner_named(name: str, network: Network, **options: Any) -> Planner:
-    """Return a planner by its name.
+    """Return the planner with a given name, for a network.
 
+    Parameters
+    ----------
+    name
+        One of the keys of ``PLANNERS``.
+    network
+        The network to plan for.
+    options
+        Options of the planner's class.
+
+    Raises
+    ------
+    PenstockError
+        If there is no such planner.
+
+    Examples
+    --------
     >>> from penstock.network import NetworkBuilder
     >>> network = NetworkBuilder().node("A").input("i").operator("a", "A", "i", cost=1.0).output("q", "a").build()
     >>> planner_named("exact", network).plan({"i": 4.0}).keep
     {'i': 0.25}
     >>> planner_named("best", network)
     Traceback (most recent call last):
-    penstock.errors.PenstockError: there is no planner 'best'; there are exact, greedy, solver, solver-w, fit, early-fit
+    penstock.errors.PenstockError: there is no planner 'best'; planners: exact, greedy, solver, solver-w, fit, early-fit
     """
     if name not in PLANNERS:
-        raise PenstockError(f"there is no planner {name!r}; there are {', '.join(PLANNERS)}")
+        raise PenstockError(f"there is no planner {name!r}; planners: {', '.join(PLANNERS)}")
     return PLANNERS[name](network, **options)
