@@ -173,20 +173,20 @@ def test_floors_cost_score_and_are_kept() -> None:
             NetworkBuilder()
             .node("A")
             .input("cheap")
-            .input("dear", floor=input_floor)
+            .input("expensive", floor=input_floor)
             .operator("a", "A", "cheap", cost=1.0)
-            .operator("b", "A", "dear", cost=4.0)
+            .operator("b", "A", "expensive", cost=4.0)
             .output("q1", "a")
             .output("q2", "b", floor=floor)
             .build()
         )
 
-    rates = {"cheap": 2.0, "dear": 1.0}
+    rates = {"cheap": 2.0, "expensive": 1.0}
     assert Exact(network(0.0)).plan(rates).throughput == pytest.approx({"q1": 1.0, "q2": 0.0})
     for planner in (Exact(network(0.1)), Exact(network(0.0, input_floor=0.1))):
         plan = planner.plan(rates)
         assert plan.throughput == pytest.approx({"q1": 0.6, "q2": 0.1})
-        assert planner.plan({"cheap": 2.0, "dear": 2.0}).throughput == pytest.approx({"q1": 0.2, "q2": 0.2})
+        assert planner.plan({"cheap": 2.0, "expensive": 2.0}).throughput == pytest.approx({"q1": 0.2, "q2": 0.2})
     with pytest.raises(PenstockError, match="the floors can't be kept at these rates"):
         Exact(network(0.5)).plan(rates)
     assert Exact(network(0.1)).plan(rates).score == pytest.approx(0.7)
@@ -318,7 +318,7 @@ def _table(network: Network, epsilon: float = 0.1) -> Table:
     return Fit(network, epsilon).tables["B"]
 
 
-def _changed(cost: float = 3.0, selectivity: float = 1.0) -> Network:
+def _with_operator_b1(cost: float = 3.0, selectivity: float = 1.0) -> Network:
     network = figure1()
     changed = replace(network.operators["b1"], cost=cost, selectivity=selectivity)
     return Network(network.nodes, network.inputs, {**network.operators, "b1": changed}, network.outputs)
@@ -333,7 +333,7 @@ def test_nothing_is_sent_if_nothing_changed() -> None:
 
 @pytest.mark.parametrize(("cost", "selectivity"), [(3.0, 0.9), (3.0, 0.5), (4.0, 1.0), (2.0, 1.0)])
 def test_after_a_delta_the_parent_plans_as_well_as_with_the_whole_table(cost: float, selectivity: float) -> None:
-    known, new = _table(figure1()), _table(_changed(cost, selectivity))
+    known, new = _table(figure1()), _table(_with_operator_b1(cost, selectivity))
     sent = []
     for allowed in (0.0, 0.05, 0.2):
         change = Delta.from_message(delta_between(known, new, allowed).to_message())

@@ -66,8 +66,8 @@ def planner_named(name: str, network: Network, **options: Any) -> Planner:
     {'i': 0.25}
     >>> planner_named("best", network)
     Traceback (most recent call last):
-    penstock.errors.PenstockError: there is no planner 'best'; planners: exact, greedy, solver, solver-w, fit, early-fit
+    penstock.errors.PenstockError: there is no planner 'best'; there are exact, greedy, solver, solver-w, fit, early-fit
     """
     if name not in PLANNERS:
-        raise PenstockError(f"there is no planner {name!r}; planners: {', '.join(PLANNERS)}")
+        raise PenstockError(f"there is no planner {name!r}; there are {', '.join(PLANNERS)}")
     return PLANNERS[name](network, **options)

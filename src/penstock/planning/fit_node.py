@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from penstock.network.coefficients import Coefficients
 from penstock.network.model import Operator, arc_name
 from penstock.planning.bounds import NodePartition, RateBounds
 from penstock.planning.dominance import pareto_front
+from penstock.planning.fit_rows import Rows, repeat_index
 from penstock.planning.flows import Flows, Vector
 from penstock.planning.greedy import DropOrder
 from penstock.planning.plan import check_epsilon
@@ -63,8 +63,27 @@ class FitNode:
     max_entries
         The maximum number of entries of the table. With it, epsilon no longer holds.
     triangle
-        Which part of the feasibility triangle to leave out. Below 1 for nodes that keep using a table while their ancestors
+        The share of the feasibility triangle to leave out. Below 1 for nodes that keep using a table while their ancestors
         change.
+
+    Examples
+    --------
+    A leaf with one operator of cost 0.5, which can process 2 tuples per second:
+
+    >>> from penstock.network import NetworkBuilder
+    >>> network = (
+    ...     NetworkBuilder().node("A").input("i", max_rate=10.0).operator("a", "A", "i", cost=0.5).output("q", "a").build()
+    ... )
+    >>> bounds = RateBounds(network)
+    >>> spread = geometric_spread(bounds, epsilon=0.1)
+    >>> table = FitNode(bounds, "A", spread, step=spread.step).table()
+    >>> table.columns, float(table.points.max()), float(table.scores.max())
+    (('i',), 2.0, 2.0)
+
+    References
+    ----------
+    N. Tatbul, U. Çetintemel, S. Zdonik: Staying FIT: Efficient Load Shedding Techniques for Distributed Stream Processing.
+    VLDB 2007.
     """
 
     def __init__(
@@ -113,13 +132,13 @@ class FitNode:
             rows = self._generate(children, None)
         return self._build_table(rows, children)
 
-    def _generate(self, children: Sequence[Table], triangle: dict[str, float] | None) -> _Rows:
+    def _generate(self, children: Sequence[Table], triangle: dict[str, float] | None) -> Rows:
         rows = self._combine(children)
         self._map_trunk(rows)
         self._sample_inputs(rows, triangle)
         return rows
 
-    def _combine(self, children: Sequence[Table]) -> _Rows:
+    def _combine(self, children: Sequence[Table]) -> Rows:
         """Return all combinations of the children's entries."""
         expected = set(self._bounds.children[self.node])
         if {child.node for child in children} != expected or len(children) != len(expected):
@@ -129,7 +148,7 @@ class FitNode:
         sizes = [len(child) for child in children]
         _check_size(math.prod(sizes), self.node)
         grids = np.indices(sizes).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), dtype=np.int64)
-        rows = _Rows(grids.shape[1])
+        rows = Rows(grids.shape[1])
         rows["score"] = np.zeros(rows.count)
         for child, child_rows in zip(children, grids, strict=True):
             rows[f"row {child.node}"] = child_rows
@@ -143,7 +162,7 @@ class FitNode:
                 rows[f"{kind} {name}"] = child.points[child_rows, column]
         return rows
 
-    def _map_trunk(self, rows: _Rows) -> None:
+    def _map_trunk(self, rows: Rows) -> None:
         """Map the rates that leave for the children to the rates of the node's inputs, operator by operator."""
         partition, part = self._partition, self._partition.part
         rows["load"] = np.zeros(rows.count)
@@ -161,18 +180,18 @@ class FitNode:
             else:
                 self._map_operator(rows, operator)
 
-    def _sample_branch(self, rows: _Rows, name: str) -> None:
+    def _sample_branch(self, rows: Rows, name: str) -> None:
         """At a branch to an output of this node, generate the rate that the children need and all samples above it."""
         samples, key = self._samples[name], f"flow {name}"
         first = np.searchsorted(samples, rows[key] * (1.0 + _TOLERANCE), side="right")
         counts = 1 + samples.size - first
         _check_size(int(counts.sum()), self.node)
-        index, position = _repeat(counts)
+        index, position = repeat_index(counts)
         rows.select(index)
         above = np.minimum(first[index] + position - 1, samples.size - 1)
         rows[key] = np.where(position == 0, rows[key], samples[above])
 
-    def _map_operator(self, rows: _Rows, operator: Operator) -> None:
+    def _map_operator(self, rows: Rows, operator: Operator) -> None:
         """Map the rate that must leave an operator to the rates that must enter it, and add their load."""
         out, supplied = f"flow {operator.name}", f"supplied {operator.name}"
         sources = [source for source in operator.sources if operator.gain(source) > 0]
@@ -197,7 +216,7 @@ class FitNode:
             rows["load"] = rows["load"] + operator.cost * rows[key]
         self._drop_overloaded(rows, rows["load"])
 
-    def _drop_overloaded(self, rows: _Rows, load: Vector) -> None:
+    def _drop_overloaded(self, rows: Rows, load: Vector) -> None:
         is_feasible = load <= self._capacity * (1.0 + _TOLERANCE)
         if not is_feasible.all():
             rows.select(np.flatnonzero(is_feasible))
@@ -206,7 +225,7 @@ class FitNode:
     def _capacity(self) -> float:
         return self._partition.part.nodes[self.node].capacity
 
-    def _sample_inputs(self, rows: _Rows, triangle: dict[str, float] | None) -> None:
+    def _sample_inputs(self, rows: Rows, triangle: dict[str, float] | None) -> None:
         """Generate all combinations of samples of the inputs that lead to no child, as far as the node has capacity."""
         rows["least load"] = rows["load"]
         rows["triangle"] = np.zeros(rows.count)  # the share of the feasibility triangle used so far
@@ -224,7 +243,7 @@ class FitNode:
                 first = np.searchsorted(samples, lowest, side="left")
             counts = np.maximum(last - first, 0)
             _check_size(int(counts.sum()), self.node)
-            index, position = _repeat(counts)
+            index, position = repeat_index(counts)
             values = samples[first[index] + position]
             rows.select(index)
             rows[f"column {name}"] = values
@@ -251,7 +270,7 @@ class FitNode:
             corners[name] = limit * self._triangle_share
         return corners if len(corners) == len(bounds.network.inputs) else None
 
-    def _build_table(self, rows: _Rows, children: Sequence[Table]) -> Table:
+    def _build_table(self, rows: Rows, children: Sequence[Table]) -> Table:
         """Shed excess load after the node's splits, keep what is then feasible, and reduce the table."""
         if self._roots:
             rates = np.column_stack([rows[f"column {name}" if name in self._sampled else f"flow {name}"] for name in self._roots])
@@ -279,10 +298,10 @@ class FitNode:
             table = self._remove_triangle(table)
         return self._reduce(table)
 
-    def _local_plans(self, rows: _Rows, local_keep: NDArray[np.float64]) -> dict[str, Vector]:
+    def _local_plans(self, rows: Rows, local_keep: NDArray[np.float64]) -> dict[str, Vector]:
         """Return the complementary local plan of each row: the keep on each arc after a split."""
         partition, part = self._partition, self._partition.part
-        keeps: dict[str, Any] = {}
+        keeps: dict[str, Vector] = {}
         for name in (*part.inputs, *part.order):
             if name not in partition.trunk or len(part.consumers[name]) < 2:
                 continue
@@ -325,42 +344,6 @@ class FitNode:
             raise PenstockError(f"node {self.node!r}: its table has {len(table):,} entries: {_REMEDY}")
         table = table.select(pareto_front(table.points, table.scores))
         return _merge_similar(table, self._max_entries) if self._max_entries is not None else table
-
-
-class _Rows:
-    """Table rows under construction, as columns of equal length.
-
-    Keys: ``column X`` is the rate of input X of the node, ``flow X`` the rate that leaves operator or input X, ``need A`` the
-    rate that arc A must carry, ``supplied X`` what the sources of X contribute so far, ``row C`` the row of child C's table.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._columns: dict[str, NDArray[Any]] = {}
-
-    def __setitem__(self, key: str, values: NDArray[Any]) -> None:
-        self._columns[key] = values
-
-    def __getitem__(self, key: str) -> NDArray[Any]:
-        return self._columns[key]
-
-    def get(self, key: str) -> NDArray[Any]:
-        """Return a column, or zeros if there is none."""
-        return self._columns.get(key, np.zeros(self.count))
-
-    def keys_of(self, prefix: str) -> list[str]:
-        return [key for key in self._columns if key.startswith(prefix)]
-
-    def select(self, index: NDArray[np.int64]) -> None:
-        """Keep the rows with these indices, which may repeat."""
-        self.count = index.size
-        self._columns = {key: values[index] for key, values in self._columns.items()}
-
-
-def _repeat(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the index that repeats row i ``counts[i]`` times, and the position of each copy among its copies."""
-    index = np.repeat(np.arange(counts.size), counts)
-    return index, np.arange(index.size) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _check_size(rows: int, node: str) -> None:
