@@ -45,7 +45,7 @@ def run(*, quick: bool, say: Say) -> Result:
                 "Solver, cold LPs s": times["cold"],
                 "C-FIT s": times["C-FIT"],
                 "points planned": solver.programs,
-                "programs solved": solver.solved,
+                "programs solved": solver.programs_solved,
                 "regions": solver.regions,
                 "FIT entries": fit.entries,
                 "cold / warm": times["cold"] / times["Solver"],

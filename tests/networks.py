@@ -1,4 +1,4 @@
-"""Query networks for tests: those of the papers, and random ones."""
+"""Query networks for tests: networks from the papers, and random ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["figure1", "figure7", "oracle_score", "overloading_rates", "random_ne
 
 
 def figure7() -> Network:
-    """Figure 7 of paper 000: a split into branches of cost 2 and 5."""
+    """Figure 7 of Staying FIT: a split into branches of cost 2 and 5."""
     return (
         NetworkBuilder()
         .node("A")
@@ -28,9 +28,9 @@ def figure7() -> Network:
 
 
 def random_network(rng: np.random.Generator, *, nodes: int = 3, inputs: int = 3, operators: int = 7) -> Network:
-    """Any graph of operators, on nodes in any order: chains, splits, unions, joins, merge-then-split, weights.
+    """A random graph of operators on random nodes: chains, splits, unions, joins, merge-then-split, weights.
 
-    All numbers are small multiples of 1/8, so that fractions of them are exact.
+    All numbers are small multiples of 1/8, so that fractions represent them exactly.
     """
     builder = NetworkBuilder()
     for node in range(nodes):
@@ -38,29 +38,29 @@ def random_network(rng: np.random.Generator, *, nodes: int = 3, inputs: int = 3,
     sources = [f"i{number}" for number in range(inputs)]
     for name in sources:
         builder.input(name, max_rate=4.0)
-    fed: dict[str, int] = dict.fromkeys(sources, 0)
+    consumer_count: dict[str, int] = dict.fromkeys(sources, 0)
     for number in range(operators):
         name, node = f"o{number}", f"N{rng.integers(nodes)}"
         cost, selectivity = float(rng.integers(0, 9)) / 8, float(rng.integers(1, 13)) / 8
-        unused = [source for source in sources if not fed[source] and source.startswith("i")]
+        unused = [source for source in sources if not consumer_count[source] and source.startswith("i")]
         pool = unused if unused and number >= operators - len(unused) else sources
         kind = rng.choice(["map", "map", "map", "union", "join"])
         if kind == "map" or len(sources) < 2:
-            chosen = [pool[rng.integers(len(pool))]]
-            builder.operator(name, node, *chosen, cost=cost, selectivity=selectivity)
+            chosen_sources = [pool[rng.integers(len(pool))]]
+            builder.operator(name, node, *chosen_sources, cost=cost, selectivity=selectivity)
         else:
             first = pool[rng.integers(len(pool))]
             others = [source for source in sources if source != first]
-            chosen = [first, others[rng.integers(len(others))]]
+            chosen_sources = [first, others[rng.integers(len(others))]]
             windows = (float(rng.integers(1, 5)), float(rng.integers(1, 5))) if kind == "join" else None
-            builder.operator(name, node, *chosen, cost=cost, selectivity=selectivity / 2, kind=kind, windows=windows)
-        for source in chosen:
-            fed[source] += 1
+            builder.operator(name, node, *chosen_sources, cost=cost, selectivity=selectivity / 2, kind=kind, windows=windows)
+        for source in chosen_sources:
+            consumer_count[source] += 1
         sources.append(name)
-        fed[name] = 0
-    ends = [source for source in sources if not fed[source]]
-    more = [source for source in sources if fed[source] and source.startswith("o") and rng.random() < 0.15]
-    for number, source in enumerate(ends + more):
+        consumer_count[name] = 0
+    ends = [source for source in sources if not consumer_count[source]]
+    extra = [source for source in sources if consumer_count[source] and source.startswith("o") and rng.random() < 0.15]
+    for number, source in enumerate(ends + extra):
         builder.output(f"q{number}", source, float(rng.integers(1, 9)) / 4)
     return builder.build()
 
@@ -70,33 +70,33 @@ def random_single_node(rng: np.random.Generator) -> Network:
 
 
 def random_tree(rng: np.random.Generator, *, streams: int = 2) -> Network:
-    """A tree of nodes, with splits, unions and outputs on any of them; few enough streams for a table."""
+    """A random tree of nodes, with splits, unions and outputs on any of them, and few enough streams for FIT."""
     builder = NetworkBuilder()
     counter = iter(range(1000))
-    leaves_left = [3 - streams]
+    splits_left = [3 - streams]
 
     def grow(node: str, entering: list[str], depth: int) -> None:
         builder.node(node, float(rng.integers(4, 17)) / 8)
-        ends = [_operator(source, node) for source in entering]
+        ends = [add_operator(source, node) for source in entering]
         if len(ends) > 1 and rng.random() < 0.3:
             merged = f"o{next(counter)}"
             builder.operator(merged, node, ends[0], ends[1], cost=float(rng.integers(0, 3)) / 8, kind="union")
             ends = [merged, *ends[2:]]
-        if rng.random() < 0.5 and leaves_left[0] > 0:
-            leaves_left[0] -= 1
-            place = int(rng.integers(len(ends)))
-            ends += [_operator(ends[place], node), _operator(ends.pop(place), node)]
+        if rng.random() < 0.5 and splits_left[0] > 0:
+            splits_left[0] -= 1
+            position = int(rng.integers(len(ends)))
+            ends += [add_operator(ends[position], node), add_operator(ends.pop(position), node)]
         children: list[list[str]] = [[] for _ in range(0 if depth == 0 else int(rng.integers(1, 3)))]
         for end in ends:
             if children and rng.random() < 0.75:
                 children[rng.integers(len(children))].append(end)
             else:
                 builder.output(f"q{next(counter)}", end, float(rng.integers(1, 9)) / 4)
-        for number, streams_to in enumerate(children):
-            if streams_to:
-                grow(f"{node}{number}", streams_to, depth - 1)
+        for number, child_streams in enumerate(children):
+            if child_streams:
+                grow(f"{node}{number}", child_streams, depth - 1)
 
-    def _operator(source: str, node: str) -> str:
+    def add_operator(source: str, node: str) -> str:
         name = f"o{next(counter)}"
         cost, selectivity = float(rng.integers(1, 9)) / 8, float(rng.integers(2, 13)) / 8
         builder.operator(name, node, source, cost=cost, selectivity=selectivity)
@@ -110,7 +110,7 @@ def random_tree(rng: np.random.Generator, *, streams: int = 2) -> Network:
 
 
 def overloading_rates(rng: np.random.Generator, network: Network, *, near: bool = False) -> dict[str, float]:
-    """Rates that overload some node: anywhere up to the max_rate, or just above the boundary."""
+    """Random rates that overload some node: anywhere up to the max_rate, or just above the boundary."""
     from penstock.planning.flows import Flows
 
     flows = Flows(network)
@@ -126,64 +126,67 @@ def overloading_rates(rng: np.random.Generator, network: Network, *, near: bool 
 
 
 def oracle_score(network: Network, rates: dict[str, float]) -> float:
-    """The best score, exactly: a simplex in fractions over the flow on every arc, where anything may be dropped anywhere.
+    """Return the best score, from a simplex in exact fractions over the flow on every arc, where any arc may drop.
 
-    Nothing in it is shared with the planner: it has a variable for each arc, not for each drop location, and other arithmetic.
+    It shares nothing with the planner: it has one variable per arc, not per drop location, and other arithmetic.
     """
     arcs = [(source, name) for name in network.order for source in network.operators[name].sources]
     arcs += [(output.source, name) for name, output in network.outputs.items()]
-    place = {arc: number for number, arc in enumerate(arcs)}
+    arc_index = {arc: number for number, arc in enumerate(arcs)}
     rows: list[list[Fraction]] = []
-    right: list[Fraction] = []
+    limits: list[Fraction] = []
 
-    def row() -> list[Fraction]:
+    def add_row() -> list[Fraction]:
         rows.append([Fraction(0)] * len(arcs))
         return rows[-1]
 
-    for source, target in arcs:  # an arc carries no more than what its source makes
-        line = row()
-        line[place[source, target]] += 1
+    for source, target in arcs:  # an arc carries at most what its source emits
+        line = add_row()
+        line[arc_index[source, target]] += 1
         if source in network.inputs:
-            right.append(Fraction(rates[source]))
+            limits.append(Fraction(rates[source]))
         else:
-            right.append(Fraction(0))
+            limits.append(Fraction(0))
             operator = network.operators[source]
-            for before in operator.sources:
-                line[place[before, source]] -= Fraction(operator.gain(before))
+            for origin in operator.sources:
+                line[arc_index[origin, source]] -= Fraction(operator.gain(origin))
     for node in network.nodes.values():
-        line = row()
-        right.append(Fraction(node.capacity))
+        line = add_row()
+        limits.append(Fraction(node.capacity))
         for operator in network.operators.values():
             if operator.node == node.name:
                 for source in operator.sources:
-                    line[place[source, operator.name]] += Fraction(operator.cost)
-    worth = [Fraction(0)] * len(arcs)
+                    line[arc_index[source, operator.name]] += Fraction(operator.cost)
+    weights = [Fraction(0)] * len(arcs)
     for name, output in network.outputs.items():
-        worth[place[output.source, name]] += Fraction(output.weight)
-    return float(_maximum(worth, rows, right))
+        weights[arc_index[output.source, name]] += Fraction(output.weight)
+    return float(_maximize(weights, rows, limits))
 
 
-def _maximum(worth: list[Fraction], rows: list[list[Fraction]], right: list[Fraction]) -> Fraction:
-    """Maximise over rows at most right, where right is not negative, by the simplex with Bland's rule."""
-    count = len(worth)
+def _maximize(weights: list[Fraction], rows: list[list[Fraction]], limits: list[Fraction]) -> Fraction:
+    """Return the maximum of ``weights @ x`` subject to ``rows @ x <= limits``, by the simplex with Bland's rule.
+
+    No limit may be negative.
+    """
+    count = len(weights)
     basis = list(range(count, count + len(rows)))
     table = [
-        [*line, *(Fraction(int(number == own)) for number in range(len(rows))), limit]
-        for own, (line, limit) in enumerate(zip(rows, right, strict=True))
+        [*line, *(Fraction(int(number == index)) for number in range(len(rows))), limit]
+        for index, (line, limit) in enumerate(zip(rows, limits, strict=True))
     ]
-    goal = [*(-value for value in worth), *([Fraction(0)] * len(rows)), Fraction(0)]
+    goal = [*(-value for value in weights), *([Fraction(0)] * len(rows)), Fraction(0)]
     while True:
         entering = next((number for number, value in enumerate(goal[:-1]) if value < 0), None)
         if entering is None:
             return goal[-1]
-        ratios = [(line[-1] / line[entering], basis[own], own) for own, line in enumerate(table) if line[entering] > 0]
+        ratios = [(line[-1] / line[entering], basis[index], index) for index, line in enumerate(table) if line[entering] > 0]
         _, _, leaving = min(ratios)
         pivot = table[leaving][entering]
         table[leaving] = [value / pivot for value in table[leaving]]
-        for own, line in enumerate(table):
-            if own != leaving and line[entering]:
+        for index, line in enumerate(table):
+            if index != leaving and line[entering]:
                 factor = line[entering]
-                table[own] = [value - factor * base for value, base in zip(line, table[leaving], strict=True)]
+                table[index] = [value - factor * base for value, base in zip(line, table[leaving], strict=True)]
         factor = goal[entering]
         goal = [value - factor * base for value, base in zip(goal, table[leaving], strict=True)]
         basis[leaving] = entering

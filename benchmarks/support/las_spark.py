@@ -88,7 +88,7 @@ class LoadJob:
         controller: str | None = None,
         **source: Any,
     ) -> ArmRun:
-        from penstock.journal.journal import read_journal  # noqa: PLC0415
+        from penstock.journal import read_journal  # noqa: PLC0415
 
         folder = self._scratch / f"las{next(self._runs)}"
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Durations as people write them: ``"2s"``, ``"500ms"``, a timedelta or a number of seconds."""
+"""Parse durations: ``"2s"``, ``"500ms"``, a timedelta or a number of seconds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TEXT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
 def is_zero_duration(text: str) -> bool:
-    """Whether a text is a duration of zero, which ``parse_duration`` refuses.
+    """Return whether a text is a duration of zero, such as ``"0s"``, which ``parse_duration`` rejects.
 
     >>> is_zero_duration("0 seconds"), is_zero_duration("0.5s")
     (True, False)
@@ -39,8 +39,22 @@ def is_zero_duration(text: str) -> bool:
 
 
 def parse_duration(value: str | float | timedelta, what: str) -> float:
-    """Return a positive number of seconds.
+    """Return a duration in seconds.
 
+    Parameters
+    ----------
+    value
+        Text with a unit such as ``"2s"``, ``"500ms"`` or ``"1 min"``, a timedelta, or a number of seconds.
+    what
+        What the duration is, for error messages.
+
+    Raises
+    ------
+    PenstockError
+        If the value is not a duration, or not positive and finite.
+
+    Examples
+    --------
     >>> parse_duration("500ms", "delay_target")
     0.5
     >>> parse_duration("2 seconds", "delay_target")
@@ -51,7 +65,7 @@ def parse_duration(value: str | float | timedelta, what: str) -> float:
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise PenstockError(f"{what} must be a duration such as '2s', '500ms', a timedelta or seconds, got {value!r}")
+        raise PenstockError(f"{what} must be a duration such as '2s', '500ms', a timedelta or a number of seconds, got {value!r}")
     elif isinstance(value, str):
         match = _TEXT.fullmatch(value)
         unit = match.group(2).lower() if match else ""

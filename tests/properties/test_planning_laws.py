@@ -1,4 +1,4 @@
-"""What holds for every network and all rates."""
+"""Properties that hold for every network and all rates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.network import Coefficients, Network
 from penstock.planning import Exact, Fit, FitNode, Greedy, Solver, Table
 from penstock.planning.bounds import RateBounds
-from penstock.planning.dominance import DominanceIndex, undominated
+from penstock.planning.dominance import DominanceIndex, pareto_front
 from penstock.planning.fit_node import geometric_spread
 from penstock.planning.flows import Flows
 from penstock.planning.parametric import Parametric
@@ -23,7 +23,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def test_exact_against_the_oracle_on_a_thousand_networks() -> None:
-    """Other formulation, other arithmetic: see ``oracle_score``."""
+    """The oracle has another formulation and other arithmetic: see ``oracle_score``."""
     overloaded = 0
     for seed in range(1000):
         rng = np.random.default_rng(seed)
@@ -38,8 +38,8 @@ def test_exact_against_the_oracle_on_a_thousand_networks() -> None:
     assert overloaded > 500
 
 
-def test_exact_stays_exact_when_it_is_warm() -> None:
-    """One model, many rates: the plan does not depend on what was asked before."""
+def test_exact_is_exact_after_a_warm_start() -> None:
+    """One model, many rates: a plan does not depend on earlier plans."""
     for seed in range(30):
         rng = np.random.default_rng(seed)
         network = random_network(rng)
@@ -49,19 +49,19 @@ def test_exact_stays_exact_when_it_is_warm() -> None:
             assert warm.plan(rates).score == pytest.approx(Exact(network).plan(rates).score, rel=1e-9, abs=1e-12)
 
 
-def test_pieces_of_the_exact_plan_are_the_exact_plan() -> None:
-    """A basis that still fits is optimal: scores and keeps of ``Parametric`` are those of ``Exact``, zero rates included."""
+def test_parametric_equals_exact() -> None:
+    """A basis that is still feasible is optimal: ``Parametric`` gives the scores and keeps of ``Exact``, also at zero rates."""
     saved = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
         network = random_network(rng)
-        exact, pieces = Exact(network), Parametric(Exact(network))
+        exact, parametric = Exact(network), Parametric(Exact(network))
         rates = rng.random((100, len(network.inputs))) * 4.0 * (rng.random((100, len(network.inputs))) > 0.2)
-        scores, numbers = pieces.solve(rates)
-        saved += 100 - pieces.solved
+        scores, numbers = parametric.solve(rates)
+        saved += 100 - parametric.programs_solved
         for row, score, number in zip(rates, scores, numbers, strict=True):
             assert score == pytest.approx(exact.score(row), rel=1e-9, abs=1e-9), seed
-            y = exact.flows.passing(row, pieces.keep(row, int(number)))
+            y = exact.flows.propagate(row, parametric.keep(row, int(number)))
             assert float(exact.flows.value @ y) == pytest.approx(score, rel=1e-8, abs=1e-8), seed
             assert np.all(exact.flows.loads @ y <= exact.flows.capacity * (1 + 1e-9))
     assert saved > 3000
@@ -115,9 +115,9 @@ def test_fit_is_never_further_than_epsilon_from_exact(epsilon: float) -> None:
         network = random_tree(rng, streams=int(rng.integers(1, 3)))
         fit, exact = Fit(network, epsilon), Exact(network)
         shapes["several nodes"] += len(fit.tables) > 1
-        shapes["children"] += any(len(table.picks) > 1 for table in fit.tables.values())
+        shapes["children"] += any(len(table.child_rows) > 1 for table in fit.tables.values())
         shapes["local plans"] += any(table.keeps for table in fit.tables.values())
-        shapes["merges"] += fit.survey.roundings > 1
+        shapes["merges"] += fit.bounds.roundings > 1
         for number in range(30):
             rates = overloading_rates(rng, network, near=bool(number % 2))
             plan = fit.plan(rates)
@@ -126,23 +126,23 @@ def test_fit_is_never_further_than_epsilon_from_exact(epsilon: float) -> None:
     assert all(count > 3 for count in shapes.values()), shapes
 
 
-def test_distributed_fit_makes_the_same_tables() -> None:
+def test_distributed_fit_computes_the_same_tables() -> None:
     for seed in range(20):
         network = random_tree(np.random.default_rng(seed))
         together = Fit(network, 0.2).tables
-        survey = RateBounds(network)
-        spread = geometric_spread(survey, 0.2)
+        bounds = RateBounds(network)
+        spread = geometric_spread(bounds, 0.2)
         apart: dict[str, Table] = {}
-        for node in reversed(survey.order):
-            messages = [json.dumps(apart[child].to_message()) for child in survey.children[node]]
+        for node in reversed(bounds.order):
+            messages = [json.dumps(apart[child].to_message()) for child in bounds.children[node]]
             received = [Table.from_message(json.loads(message)) for message in messages]
-            apart[node] = FitNode(survey, node, spread, step=spread.step).table(received)
+            apart[node] = FitNode(bounds, node, spread, step=spread.step).table(received)
         for node, table in together.items():
             np.testing.assert_array_equal(table.points, apart[node].points)
             np.testing.assert_array_equal(table.scores, apart[node].scores)
 
 
-def test_no_entry_is_kept_that_nobody_would_choose() -> None:
+def test_all_table_entries_are_pareto_optimal() -> None:
     for seed in range(20):
         fit = Fit(random_tree(np.random.default_rng(seed)), 0.2)
         for table in fit.tables.values():
@@ -175,43 +175,45 @@ def _with_capacity(network: Network, node: str, capacity: float) -> Network:
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS)
-def test_flows_and_keeps_are_two_forms_of_the_same(seed: int) -> None:
+def test_keeps_recovered_from_flows_give_the_same_flows(seed: int) -> None:
     rng = np.random.default_rng(seed)
     flows = Flows(random_network(rng))
     rates = rng.random(len(flows.inputs))
     keep = rng.random(len(flows.locations))
-    y = flows.passing(rates, keep)
-    again = flows.passing(rates, flows.keep(rates, y))
+    y = flows.propagate(rates, keep)
+    again = flows.propagate(rates, flows.keep(rates, y))
     np.testing.assert_allclose(again, y, rtol=1e-9, atol=1e-12)
 
 
 @settings(max_examples=80, deadline=None)
 @given(SEEDS, st.integers(1, 4), st.integers(1, 60), st.booleans())
-def test_both_indexes_find_the_best_entry_that_is_nowhere_above(seed: int, dimensions: int, count: int, coarse: bool) -> None:
+def test_both_indexes_find_the_best_entry_component_wise_at_most_the_rates(
+    seed: int, dimensions: int, count: int, coarse: bool
+) -> None:
     rng = np.random.default_rng(seed)
     points = rng.integers(0, 5, (count, dimensions)) / 4.0 if coarse else rng.random((count, dimensions))
     scores = points.sum(axis=1) + rng.random(count)
     index, tree = DominanceIndex(points, scores), PointQuadtree(points, scores)
     for _ in range(10):
-        asked = rng.random(dimensions) * 1.2
-        able = np.flatnonzero(np.all(points <= asked, axis=1))
-        best = scores[able].max() if able.size else None
-        for found in (index.find(asked.tolist()), tree.find(asked.tolist())):
-            assert (None if found is None else scores[found]) == best
-            assert found is None or np.all(points[found] <= asked)
+        rates = rng.random(dimensions) * 1.2
+        qualifying = np.flatnonzero(np.all(points <= rates, axis=1))
+        best = scores[qualifying].max() if qualifying.size else None
+        for row in (index.find(rates.tolist()), tree.find(rates.tolist())):
+            assert (None if row is None else scores[row]) == best
+            assert row is None or np.all(points[row] <= rates)
 
 
-def test_an_index_of_more_values_than_steps_is_right_too() -> None:
+def test_an_index_with_more_values_than_steps() -> None:
     rng = np.random.default_rng(1)
     points, scores = rng.random((3000, 3)), rng.random(3000)
     index = DominanceIndex(points, scores)
     for _ in range(50):
-        asked = rng.random(3)
-        able = np.all(points <= asked, axis=1)
-        found = index.find(asked.tolist())
-        assert (None if found is None else scores[found]) == (scores[able].max() if able.any() else None)
-    kept = undominated(points, scores)
+        rates = rng.random(3)
+        qualifies = np.all(points <= rates, axis=1)
+        row = index.find(rates.tolist())
+        assert (None if row is None else scores[row]) == (scores[qualifies].max() if qualifies.any() else None)
+    front = pareto_front(points, scores)
     for row in range(200):
         better = np.all(points <= points[row], axis=1) & (scores >= scores[row])
         better[row] = False
-        assert (row in kept) == (not better.any())
+        assert (row in front) == (not better.any())

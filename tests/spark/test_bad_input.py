@@ -155,7 +155,7 @@ def test_what_is_no_writer_no_function_no_query(ticks: Ticks) -> None:
         shedder.start(gated)  # type: ignore[arg-type]
     with refused("foreach_batch\\(\\) needs a function"):
         shedder.foreach_batch(gated, "print")  # type: ignore[arg-type]
-    with refused("watch\\(\\) needs a running streaming query"):
+    with refused("attach\\(\\) needs a running streaming query"):
         shedder.attach("q")  # type: ignore[arg-type]
 
 
@@ -195,7 +195,7 @@ def test_a_start_that_spark_refuses_leaves_nothing_behind(ticks: Ticks, tmp_path
 
 
 def test_other_classes_after_a_restart(ticks: Ticks, tmp_path: Path) -> None:
-    from penstock.journal.journal import DecisionRecord, Journal
+    from penstock.journal import DecisionRecord, Journal
 
     journal = Journal(tmp_path / "cp" / "penstock")
     journal.append(DecisionRecord({"in": (0.5, 0.2, 0.1)}, 0.3, from_slot=5))

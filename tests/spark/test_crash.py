@@ -22,7 +22,7 @@ import pytest
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT, KeepTable, SlotRing
 from penstock.drop.units import WindowRing, window
-from penstock.journal.journal import JournalState, read_journal
+from penstock.journal import JournalState, read_journal
 from penstock.simulation.traffic import b_model
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.offsets import rows_between

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
 
 from penstock import Controller, Decision, LoadAware, Observation, PenstockError, load_aware
-from penstock.journal.journal import read_journal
+from penstock.journal import read_journal
 from penstock.las.bucket_keeps import BucketKeeps
 from penstock.spark import load_aware_worker as worker_module
 

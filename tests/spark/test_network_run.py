@@ -25,7 +25,7 @@ from penstock.cluster.transport import DirectoryTransport
 from penstock.coordination import Fixed, Manager, NoShedding
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.errors import PenstockError
-from penstock.journal.journal import read_journal
+from penstock.journal import read_journal
 from penstock.network import Network, parse_network
 
 if TYPE_CHECKING:

@@ -10,36 +10,36 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from penstock.drop.priorities import Classes, share_keep
+from penstock.drop.priorities import Priorities, share_keep
 from penstock.errors import PenstockError
 
 
 @pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
 def test_bad_weights_are_named(weight: float) -> None:
     with pytest.raises(PenstockError, match="the weight of class 'gold' must be zero or positive"):
-        Classes.of({"gold": weight, "bronze": 1})
+        Priorities("tier", {"gold": weight, "bronze": 1})
 
 
 @pytest.mark.parametrize("weight", ["10", None, True])
 def test_weights_are_numbers(weight: Any) -> None:
     with pytest.raises(PenstockError, match="the weight of class 'gold' must be a number"):
-        Classes.of({"gold": weight})
+        Priorities("tier", {"gold": weight})
 
 
 @pytest.mark.parametrize("weights", [{}, {None: 1.0}])
 def test_at_least_one_class(weights: dict[Any, float]) -> None:
     with pytest.raises(PenstockError, match="at least one class"):
-        Classes.of(weights)
+        Priorities("tier", weights)
 
 
 def test_all_zero() -> None:
     with pytest.raises(PenstockError, match="weight above zero"):
-        Classes.of({"a": 0, "b": 0})
+        Priorities("tier", {"a": 0, "b": 0})
 
 
 def test_other_classes_have_the_least_weight_unless_given() -> None:
-    assert Classes.of({"a": 5, "b": 2}).weights == (5, 2, 2)
-    assert Classes.of({"a": 5, None: 9}).weights == (5, 9)
+    assert Priorities("tier", {"a": 5, "b": 2}).weights == (5, 2, 2)
+    assert Priorities("tier", {"a": 5, None: 9}).weights == (5, 9)
 
 
 @given(

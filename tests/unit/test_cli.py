@@ -15,7 +15,7 @@ from penstock.cli.run import _describe_status
 from penstock.cli.sparkline import sparkline
 from penstock.coordination import COORDINATOR, Coordinator, DirectoryMailbox, Follower
 from penstock.coordination.agent import Agent
-from penstock.journal.journal import BatchRecord, DecisionRecord, Journal
+from penstock.journal import BatchRecord, DecisionRecord, Journal
 from penstock.network import NetworkBuilder
 
 runner = CliRunner()

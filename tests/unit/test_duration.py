@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Parsing durations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.duration import parse_duration
+from penstock.duration import is_zero_duration, parse_duration
 from penstock.errors import PenstockError
 
 
@@ -33,18 +33,28 @@ from penstock.errors import PenstockError
         (timedelta(milliseconds=20), 0.02),
     ],
 )
-def test_good(value: Any, seconds: float) -> None:
+def test_parses(value: Any, seconds: float) -> None:
     assert parse_duration(value, "delay_target") == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("value", ["", "soon", "2 fortnights", "s", "-2s", "1e3s", None, True, [2], object()])
-def test_unparsable(value: Any) -> None:
+def test_rejects_what_is_not_a_duration(value: Any) -> None:
     with pytest.raises(PenstockError, match="delay_target must be a duration such as") as caught:
         parse_duration(value, "delay_target")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [0, -1, 0.0, "0s", "0ms", math.nan, math.inf, timedelta(0), timedelta(seconds=-1)])
-def test_not_positive(value: Any) -> None:
+def test_rejects_what_is_not_positive(value: Any) -> None:
     with pytest.raises(PenstockError, match="delay_target must be positive"):
         parse_duration(value, "delay_target")
+
+
+@pytest.mark.parametrize("text", ["0", "0s", "0 seconds", "0.0 ms"])
+def test_zero_durations(text: str) -> None:
+    assert is_zero_duration(text)
+
+
+@pytest.mark.parametrize("text", ["1s", "0.5s", "", "zero", "0 fortnights", "-0s"])
+def test_texts_that_are_not_zero_durations(text: str) -> None:
+    assert not is_zero_duration(text)

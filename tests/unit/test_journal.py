@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from penstock.errors import JournalError
 from penstock.journal import journal as module
-from penstock.journal.journal import BatchRecord, DecisionRecord, Journal, read_journal
+from penstock.journal import BatchRecord, DecisionRecord, Journal, read_journal
 
 
 def decision(batch_id: int, keep: float = 0.5) -> DecisionRecord:

@@ -1,4 +1,4 @@
-"""Query networks: what is derived, and what is refused in one line that names the culprit."""
+"""Query networks: derived quantities, and one-line errors that name the part at fault."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ outputs:   {q1: {from: b1, weight: 1}, q2: {from: b2, weight: 1}}
 """
 
 
-def test_yaml_and_builder_make_the_same_network() -> None:
+def test_yaml_and_builder_give_the_same_network() -> None:
     assert parse_network(FIGURE1) == figure1()
 
 
@@ -47,20 +47,24 @@ links: {j->u: {bandwidth: 7}}
 
 
 def test_derived_quantities_of_figure_1() -> None:
-    found = Coefficients(figure1())
-    assert found.load == {"i1": 4.0, "i2": 3.0, "a1": 4.0, "a2": 3.0, "b1": 3.0, "b2": 1.0}
-    assert found.node_loads == {"i1": {"A": 1.0, "B": 3.0}, "i2": {"A": 2.0, "B": 1.0}}
-    assert [location.name for location in found.locations] == ["i1", "i2"]
-    assert found.selectivity("a1", "b1", "q1") == 1.0
-    assert found.selectivity("a1", "b1", "q2") == 0.0
-    assert found.parents == {"A": (), "B": ("A",)}
-    assert found.not_a_tree is None
-    assert found.fragments == (("A", "B"),)
+    coefficients = Coefficients(figure1())
+    assert coefficients.load == {"i1": 4.0, "i2": 3.0, "a1": 4.0, "a2": 3.0, "b1": 3.0, "b2": 1.0}
+    assert coefficients.node_loads == {"i1": {"A": 1.0, "B": 3.0}, "i2": {"A": 2.0, "B": 1.0}}
+    assert [location.name for location in coefficients.locations] == ["i1", "i2"]
+    assert coefficients.selectivity("a1", "b1", "q1") == 1.0
+    assert coefficients.selectivity("a1", "b1", "q2") == 0.0
+    assert coefficients.parents == {"A": (), "B": ("A",)}
+    assert coefficients.not_a_tree is None
+    assert coefficients.fragments == (("A", "B"),)
 
 
 def test_split_arcs_are_drop_locations_on_the_node_of_the_split() -> None:
-    found = Coefficients(figure7())
-    assert [(location.name, location.node) for location in found.locations] == [("i", "A"), ("s->top", "A"), ("s->bottom", "A")]
+    coefficients = Coefficients(figure7())
+    assert [(location.name, location.node) for location in coefficients.locations] == [
+        ("i", "A"),
+        ("s->top", "A"),
+        ("s->bottom", "A"),
+    ]
 
 
 def test_selectivity_over_a_diamond() -> None:
@@ -75,17 +79,17 @@ def test_selectivity_over_a_diamond() -> None:
         .output("q", "u")
         .build()
     )
-    found = Coefficients(network)
-    assert found.selectivity("i", "s", "q") == pytest.approx(0.5 * 3.2)
-    assert found.selectivity("s", "l", "q") == pytest.approx(0.2)
-    assert found.quality["i"] == pytest.approx(1.6)
+    coefficients = Coefficients(network)
+    assert coefficients.selectivity("i", "s", "q") == pytest.approx(0.5 * 3.2)
+    assert coefficients.selectivity("s", "l", "q") == pytest.approx(0.2)
+    assert coefficients.quality["i"] == pytest.approx(1.6)
     with pytest.raises(PenstockError, match="no arc 'i->u'"):
-        found.selectivity("i", "u", "q")
+        coefficients.selectivity("i", "u", "q")
     with pytest.raises(PenstockError, match="no output 'p'"):
-        found.selectivity("i", "s", "p")
+        coefficients.selectivity("i", "s", "p")
 
 
-def test_two_parents_are_no_tree() -> None:
+def test_a_node_with_two_parents_is_not_a_tree() -> None:
     network = (
         NetworkBuilder()
         .node("A")
@@ -102,7 +106,7 @@ def test_two_parents_are_no_tree() -> None:
     assert Coefficients(network).not_a_tree == "node 'C' has 2 parents: A, B"
 
 
-def test_nodes_that_share_nothing_are_fragments() -> None:
+def test_nodes_without_common_streams_are_fragments() -> None:
     network = (
         NetworkBuilder()
         .node("A")
@@ -120,7 +124,7 @@ def test_nodes_that_share_nothing_are_fragments() -> None:
     assert Coefficients(network).fragments == (("A", "B"), ("C",))
 
 
-def test_the_part_of_a_node_is_a_network() -> None:
+def test_the_part_that_runs_on_a_node_is_a_network() -> None:
     part = part_of(figure1(), "B")
     assert list(part.inputs) == ["a1->b1", "a2->b2"]
     assert list(part.outputs) == ["q1", "q2"]
@@ -134,33 +138,36 @@ def test_the_part_of_a_node_is_a_network() -> None:
         (("from: i1", "from: b1"), r"line [46]: operator '\w\d': is part of a cycle: \w\d -> \w\d -> \w\d"),
         (
             ("node: B, from: a2", "node: Z, from: a2"),
-            "line 7: operator 'b2': runs on node 'Z', which is not among the nodes: A, B",
+            "line 7: operator 'b2': runs on node 'Z', which does not exist; nodes: A, B",
         ),
         (("cost: 3", "cost: -3"), "line 6: operator 'b1': cost must be finite and not negative, got -3.0"),
         (("cost: 3", "cost: .nan"), "line 6: operator 'b1': cost must be finite and not negative, got nan"),
         (("cost: 3", "cost: dear"), "line 6: operator 'b1': cost must be a number, got 'dear'"),
         (("cost: 3, ", ""), "line 6: operator 'b1' has no 'cost'"),
-        (("cost: 3", "price: 3"), "line 6: operator 'b1': has no field 'price': there are node, from, cost"),
+        (("cost: 3", "price: 3"), "line 6: operator 'b1': has no field 'price'; known fields: node, from, cost"),
         (("node: B, from: a1", "from: a1"), "line 6: operator 'b1' has no 'node'"),
         (("capacity: 1.0}, B", "capacity: 0}, B"), "line 1: node 'A': capacity must be positive and finite, got 0.0"),
         (("max_rate: 1.0}, i2", "max_rate: -1}, i2"), "line 2: input 'i1': max_rate must be positive, got -1.0"),
-        (("from: b1, weight: 1", "from: z"), "line 8: output 'q1': has no path from an input: 'z' is neither"),
+        (("from: b1, weight: 1", "from: z"), "line 8: output 'q1': reads from 'z', which is neither an input nor an operator"),
         (("weight: 1}, q2", "weight: -1}, q2"), "line 8: output 'q1': weight must be finite and not negative"),
-        (("  a2:", "  a1:"), "line 5: operator 'a1' is there already, in line 4"),
+        (("  a2:", "  a1:"), "line 5: operator 'a1' is already defined in line 4"),
         (("  a2:", "  i1:"), "line 5: operator 'i1': its name is taken by an input"),
-        (("from: a1", "from: [a1, a2]"), "line 6: operator 'b1': has 2 sources: its kind must be union or join, and is map"),
+        (("from: a1", "from: [a1, a2]"), "line 6: operator 'b1': has 2 sources: its kind must be union or join, got map"),
         (("{node: B, from: a1,", "{kind: sort, node: B, from: a1,"), "line 6: operator 'b1': kind must be one of map, filter"),
         (
             ("{node: B, from: a1,", "{kind: join, node: B, from: [a1, a2],"),
             "line 6: operator 'b1': a join needs two positive windows",
         ),
         (("{node: B, from: a1,", "{windows: [1, 2], node: B, from: a1,"), "line 6: operator 'b1': only a join has windows"),
-        (("{node: B, from: a1,", "{kind: union, node: B, from: a1,"), "line 6: operator 'b1': a union has two sources or more"),
-        (("outputs:", "exits:"), "line 8: unknown section 'exits': there are nodes, inputs, operators, outputs, links"),
+        (
+            ("{node: B, from: a1,", "{kind: union, node: B, from: a1,"),
+            "line 6: operator 'b1': a union needs at least two sources, got one",
+        ),
+        (("outputs:", "exits:"), "line 8: unknown section 'exits'; known sections: nodes, inputs, operators, outputs, links"),
         (("nodes:     {A", "nodes:     [A"), "line 1: not YAML"),
     ],
 )
-def test_bad_networks_are_refused_with_name_and_line(change: tuple[str, str], message: str) -> None:
+def test_errors_name_the_part_and_the_line(change: tuple[str, str], message: str) -> None:
     assert change[0] in FIGURE1
     with pytest.raises(PenstockError, match=message) as caught:
         parse_network(FIGURE1.replace(*change, 1))
@@ -175,11 +182,11 @@ def test_bad_networks_are_refused_with_name_and_line(change: tuple[str, str], me
         ("- a\n- b\n", "not a network"),
         ("nodes: {A: {}}\ninputs: {}\n", "the network has no inputs"),
         ("inputs: {i: {}}\nnodes: {A: {}}\n", "the network has no operators"),
-        ("nodes: {A: 3}", "line 1: node 'A' must have values"),
-        ("nodes: 3", "line 1: nodes must be names with their values"),
+        ("nodes: {A: 3}", "line 1: node 'A' needs fields, such as {capacity: 1.0}"),
+        ("nodes: 3", "line 1: nodes must map names to values"),
     ],
 )
-def test_what_is_no_network(text: str, message: str) -> None:
+def test_text_that_is_not_a_network(text: str, message: str) -> None:
     with pytest.raises(PenstockError, match=message):
         parse_network(text)
 
@@ -198,20 +205,20 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda b: b.node("A").node("A"), "node 'A': there is one of that name already"),
+        (lambda b: b.node("A").node("A"), "node 'A': this name is already in use"),
         (lambda b: b.input("a->b"), "must not contain '->'"),
         (lambda b: b.input(""), "its name must be text"),
-        (lambda b: b.operator("o", "A", cost=1.0), "reads from nothing"),
+        (lambda b: b.operator("o", "A", cost=1.0), "has no source"),
         (lambda b: b.operator("o", "A", "i", "i", kind="union"), "reads from the same source twice"),
         (lambda b: b.input("i", floor=1.5), r"floor must lie in \[0, 1\]"),
     ],
 )
-def test_the_builder_refuses_too(build: object, message: str) -> None:
+def test_the_builder_rejects_bad_parts(build: object, message: str) -> None:
     with pytest.raises(PenstockError, match=message):
         build(NetworkBuilder())  # type: ignore[operator]
 
 
-def test_an_input_that_feeds_nothing_and_a_link_that_is_none() -> None:
+def test_unused_inputs_and_unknown_links_are_rejected() -> None:
     builder = NetworkBuilder().node("A").input("i").input("j").operator("a", "A", "i").output("q", "a")
     with pytest.raises(PenstockError, match="input 'j': feeds no operator"):
         builder.build()
@@ -220,7 +227,7 @@ def test_an_input_that_feeds_nothing_and_a_link_that_is_none() -> None:
         linked.build()
 
 
-def large(operators: int) -> str:
+def large_network(operators: int) -> str:
     lines = ["nodes: {" + ", ".join(f"N{n}: {{capacity: 1.0}}" for n in range(100)) + "}", "inputs:"]
     lines += [f"  i{n}: {{max_rate: 100}}" for n in range(operators // 100)]
     lines.append("operators:")
@@ -233,11 +240,11 @@ def large(operators: int) -> str:
     return "\n".join(lines)
 
 
-def test_ten_thousand_operators_load_and_derive() -> None:
-    network: Network = parse_network(large(10_000))
-    found = Coefficients(network)
-    assert len(found.load) == 10_100
-    assert found.load["i0"] == pytest.approx(0.001 * (1 - 0.9**100) / 0.1)
-    assert len(found.locations) == 100
-    assert found.not_a_tree is None
-    assert len(found.fragments) == 1
+def test_a_network_of_ten_thousand_operators() -> None:
+    network: Network = parse_network(large_network(10_000))
+    coefficients = Coefficients(network)
+    assert len(coefficients.load) == 10_100
+    assert coefficients.load["i0"] == pytest.approx(0.001 * (1 - 0.9**100) / 0.1)
+    assert len(coefficients.locations) == 100
+    assert coefficients.not_a_tree is None
+    assert len(coefficients.fragments) == 1

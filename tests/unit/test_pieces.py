@@ -1,4 +1,4 @@
-"""How the operators of a node become queries."""
+"""Grouping the operators of a node into streaming queries."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_two_chains_are_two_queries() -> None:
         .output("q2", "a2")
         .build()
     )
-    pieces, _ = queries_of(network, "A")
-    assert [(p.entries, p.stream, p.tip, p.branches, p.ends) for p in pieces] == [
+    queries, _ = queries_of(network, "A")
+    assert [(q.entries, q.stream, q.tip, q.branches, q.ends) for q in queries] == [
         (["i1"], ["a1", "b1"], "b1", [], [("b1", "q1")]),
         (["i2"], ["a2"], "a2", [], [("a2", "q2")]),
     ]
@@ -41,13 +41,13 @@ def test_a_union_makes_one_query_of_two_streams() -> None:
         .output("q", "u")
         .build()
     )
-    (piece,), _ = queries_of(network, "A")
-    assert (piece.entries, piece.stream, piece.ends) == (["i1", "i2"], ["a1", "u"], [("u", "q")])
+    (query,), _ = queries_of(network, "A")
+    assert (query.entries, query.stream, query.ends) == (["i1", "i2"], ["a1", "u"], [("u", "q")])
 
 
-def test_a_split_is_done_batch_by_batch() -> None:
-    (piece,), _ = queries_of(figure7(), "A")
-    assert (piece.stream, piece.tip, piece.branches) == (["s"], "s", ["top", "bottom"])
+def test_branches_of_a_split_run_on_micro_batches() -> None:
+    (query,), _ = queries_of(figure7(), "A")
+    assert (query.stream, query.tip, query.branches) == (["s"], "s", ["top", "bottom"])
 
 
 def test_branches_that_meet_again_stay_together() -> None:
@@ -62,11 +62,11 @@ def test_branches_that_meet_again_stay_together() -> None:
         .output("q", "u")
         .build()
     )
-    (piece,), _ = queries_of(network, "A")
-    assert (piece.tip, piece.branches, piece.ends) == ("s", ["x", "y", "u"], [("u", "q")])
+    (query,), _ = queries_of(network, "A")
+    assert (query.tip, query.branches, query.ends) == ("s", ["x", "y", "u"], [("u", "q")])
 
 
-def test_what_has_memory_behind_a_split_is_cut_off() -> None:
+def test_a_stateful_operator_after_a_split_is_cut_off() -> None:
     network = (
         NetworkBuilder()
         .node("A")
@@ -80,36 +80,36 @@ def test_what_has_memory_behind_a_split_is_cut_off() -> None:
         .output("r", "w")
         .build()
     )
-    pieces, _ = queries_of(network, "A")
-    found = {piece.tip: piece for piece in pieces}
-    assert set(found) == {"s", "n", "w"}
-    assert found["s"].ends == [("s", "s->n"), ("x", "x->w")]
-    assert found["n"].entries == ["s->n"]
-    assert found["w"].entries == ["x->w", "j"]
+    queries, _ = queries_of(network, "A")
+    by_tip = {query.tip: query for query in queries}
+    assert set(by_tip) == {"s", "n", "w"}
+    assert by_tip["s"].ends == [("s", "s->n"), ("x", "x->w")]
+    assert by_tip["n"].entries == ["s->n"]
+    assert by_tip["w"].entries == ["x->w", "j"]
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_every_operator_is_in_one_query_and_every_arc_is_read(seed: int) -> None:
     network = random_network(np.random.default_rng(seed), nodes=2, operators=9)
     for node in {operator.node for operator in network.operators.values()}:
-        pieces, part = queries_of(network, node)
-        placed = [name for piece in pieces for name in piece.operators]
-        assert sorted(placed) == sorted(part.operators)
-        ends = [target for piece in pieces for _, target in piece.ends]
-        cuts = [entry for piece in pieces for entry in piece.entries if entry not in part.inputs]
+        queries, part = queries_of(network, node)
+        operators = [name for query in queries for name in query.operators]
+        assert sorted(operators) == sorted(part.operators)
+        ends = [target for query in queries for _, target in query.ends]
+        cuts = [entry for query in queries for entry in query.entries if entry not in part.inputs]
         assert sorted(ends) == sorted([*part.outputs, *cuts])
-        assert sorted(entry for piece in pieces for entry in piece.entries) == sorted([*part.inputs, *cuts])
-        for piece in pieces:
-            known = set(piece.entries)
-            for name in piece.stream:
+        assert sorted(entry for query in queries for entry in query.entries) == sorted([*part.inputs, *cuts])
+        for query in queries:
+            known = set(query.entries)
+            for name in query.stream:
                 for source in part.operators[name].sources:
                     assert source in known or f"{source}->{name}" in known
                     assert f"{source}->{name}" in known or len(part.consumers[source]) == 1
                 known.add(name)
-            assert piece.tip in known
-            known = {piece.tip}
-            for name in piece.branches:
+            assert query.tip in known
+            known = {query.tip}
+            for name in query.branches:
                 assert set(part.operators[name].sources) <= known
                 assert part.operators[name].kind not in ("aggregate", "join")
                 known.add(name)
-            assert all(source in known for source, _ in piece.ends)
+            assert all(source in known for source, _ in query.ends)

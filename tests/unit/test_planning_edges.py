@@ -1,4 +1,4 @@
-"""Networks and tables that a review broke: each of these was wrong once."""
+"""Planners on unusual networks and tables. Each of these cases was wrong once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def merge_then_split() -> Network:
 
 
 def test_branches_that_merge_and_split_again() -> None:
-    """What a dead branch would have saved was taken off its upstream twice."""
+    """The load that a dropped branch would have saved was subtracted upstream twice."""
     network = merge_then_split()
     best = Exact(network).plan({"i": 50.0}).score
     greedy = Greedy(network).plan({"i": 50.0})
@@ -59,7 +59,7 @@ def test_branches_that_merge_and_split_again() -> None:
     assert Fit(network, 0.1).plan({"i": 50.0}).score >= 0.9 * best
 
 
-def test_many_stacked_diamonds_take_no_time() -> None:
+def test_many_stacked_diamonds_are_planned_quickly() -> None:
     builder = NetworkBuilder().node("A").input("i", max_rate=10.0)
     source = "i"
     for number in range(25):
@@ -72,7 +72,7 @@ def test_many_stacked_diamonds_take_no_time() -> None:
 
 
 def test_a_union_of_unequal_streams_on_the_way_to_a_leaf() -> None:
-    """Entries far below in rates may be as good in score: they were left out at the root."""
+    """Entries with far lower rates may have the same score; they were left out at the root."""
     network = (
         NetworkBuilder()
         .node("A")
@@ -107,7 +107,7 @@ def test_an_input_that_feeds_an_output_beside_an_operator() -> None:
     assert Fit(network, 0.05).plan(rates).score >= 0.95 * Exact(network).plan(rates).score
 
 
-def test_worths_that_differ_by_ten_orders_of_magnitude() -> None:
+def test_weights_that_differ_by_ten_orders_of_magnitude() -> None:
     network = (
         NetworkBuilder()
         .node("A")
@@ -139,7 +139,7 @@ def test_loads_that_differ_by_ten_orders_of_magnitude() -> None:
     assert plan.feasible
 
 
-def worthless() -> Network:
+def with_worthless_input() -> Network:
     return (
         NetworkBuilder()
         .node("A")
@@ -153,18 +153,18 @@ def worthless() -> Network:
     )
 
 
-def test_solver_w_with_an_input_worth_nothing() -> None:
+def test_solver_w_with_a_worthless_input() -> None:
     for workload in (Exponential([5.0, 5.0], [10.0, 10.0]), Empirical(np.array([[5.0, 5.0], [2.0, 9.0]]), [10.0, 10.0])):
-        solver = SolverW(worthless(), 0.05, workload=workload)
+        solver = SolverW(with_worthless_input(), 0.05, workload=workload)
         assert solver.plan({"i1": 5.0, "i2": 5.0}).score >= 0.9
-    assert isinstance(Solver(worthless(), 0.1).lookup([5.0, 5.0]), int)
+    assert isinstance(Solver(with_worthless_input(), 0.1).lookup([5.0, 5.0]), int)
 
 
-def test_solver_refuses_what_it_can_not_keep() -> None:
+def test_solver_rejects_unsupported_networks() -> None:
     floored = (
         NetworkBuilder().node("A").input("i", max_rate=4.0).operator("a", "A", "i", cost=1.0).output("q", "a", floor=0.1).build()
     )
-    with pytest.raises(PenstockError, match="keeps no floors: use exact"):
+    with pytest.raises(PenstockError, match=r"solver does not support floors, .*: use exact"):
         Solver(floored)
     for options in ({"max_programs": 0}, {"max_programs": -3}, {"max_seconds": 0.0}):
         with pytest.raises(PenstockError, match="must be positive"):
@@ -178,7 +178,7 @@ def test_solver_refuses_what_it_can_not_keep() -> None:
         Solver(many.build())
 
 
-def test_a_space_far_larger_than_what_is_feasible() -> None:
+def test_a_space_far_larger_than_the_feasible_part() -> None:
     network = NetworkBuilder().node("A").input("i", max_rate=1e9).operator("a", "A", "i", cost=1.0).output("q", "a").build()
     solver = Solver(network, 0.05)
     assert solver.error <= 0.05
@@ -186,12 +186,12 @@ def test_a_space_far_larger_than_what_is_feasible() -> None:
         assert solver.plan({"i": rate}).score >= 0.95
 
 
-def test_a_solver_that_stopped_early_says_so() -> None:
+def test_plans_of_a_solver_that_stopped_early_carry_a_note() -> None:
     plan = Solver(figure1(), 0.01, max_programs=20).plan({"i1": 1.0, "i2": 1.0})
     assert any("above its epsilon of 1.00%" in note for note in plan.notes)
 
 
-def test_early_fit_keeps_its_error_over_several_leaves() -> None:
+def test_early_fit_bounds_its_error_over_several_leaves() -> None:
     builder = NetworkBuilder().node("A", 10.0)
     for number in range(3):
         builder.node(f"L{number}").input(f"i{number}", max_rate=5.0).operator(f"a{number}", "A", f"i{number}", cost=0.1)
@@ -209,7 +209,7 @@ def test_fit_of_a_network_that_is_never_overloaded() -> None:
     assert Fit(network).plan({"i": 1.0}).keep == {"i": 1.0}
 
 
-def test_a_delta_allows_no_more_than_it_says() -> None:
+def test_a_delta_stays_within_the_allowed_difference() -> None:
     known = Table("B", ("i",), np.array([[1.0]]), np.array([1.05]))
     new = Table("B", ("i",), np.array([[1.0], [1.1]]), np.array([1.0, 1.1]))
     assert delta_between(known, new, 0.05)
@@ -219,15 +219,15 @@ def test_a_delta_allows_no_more_than_it_says() -> None:
         old = Table("B", ("i", "j"), rng.random((20, 2)), rng.random(20) + 0.5)
         now = Table("B", ("i", "j"), rng.random((20, 2)), rng.random(20) + 0.5)
         for allowed in (0.02, 0.2):
-            after = delta_between(old, now, allowed).applied(old)
+            after = delta_between(old, now, allowed).apply(old)
             for _ in range(20):
-                asked = rng.random(2) * 1.2
-                able, mine = np.all(now.points <= asked, axis=1), np.all(after.points <= asked, axis=1)
-                best = now.scores[able].max(initial=0.0)
+                rates = rng.random(2) * 1.2
+                in_new, in_updated = np.all(now.points <= rates, axis=1), np.all(after.points <= rates, axis=1)
+                best = now.scores[in_new].max(initial=0.0)
                 if not best:
                     continue
-                chosen = np.flatnonzero(mine)[np.argmax(after.scores[mine])]
-                true = now.scores[np.all(now.points <= after.points[chosen] * (1 + 1e-9), axis=1)].max(initial=0.0)
+                row = np.flatnonzero(in_updated)[np.argmax(after.scores[in_updated])]
+                true = now.scores[np.all(now.points <= after.points[row] * (1 + 1e-9), axis=1)].max(initial=0.0)
                 assert true >= (1 - allowed) * best - 1e-9
 
 
@@ -240,30 +240,30 @@ def test_a_delta_allows_no_more_than_it_says() -> None:
         {"schema": 2, "node": "B", "removed": [], "points": [], "scores": []},
     ],
 )
-def test_odd_deltas_are_refused(message: dict[str, object]) -> None:
+def test_malformed_deltas_are_rejected(message: dict[str, object]) -> None:
     table = Table("B", ("i", "j"), np.zeros((1, 2)), np.zeros(1))
     with pytest.raises(PenstockError, match="a change"):
-        Delta.from_message(message).applied(table)
+        Delta.from_message(message).apply(table)
 
 
-def test_a_delta_of_another_node_is_refused() -> None:
+def test_a_delta_for_another_node_is_rejected() -> None:
     with pytest.raises(PenstockError, match="does not fit the table of node 'C'"):
-        Delta("B", (), np.zeros((0, 1)), np.zeros(0)).applied(Table("C", ("i",), np.zeros((1, 1)), np.zeros(1)))
+        Delta("B", (), np.zeros((0, 1)), np.zeros(0)).apply(Table("C", ("i",), np.zeros((1, 1)), np.zeros(1)))
 
 
-def test_foreign_and_doubled_child_tables_are_refused() -> None:
-    survey = RateBounds(figure1())
-    spread = geometric_spread(survey, 0.2)
-    step = FitNode(survey, "A", spread, step=spread.step)
+def test_foreign_and_duplicate_child_tables_are_rejected() -> None:
+    bounds = RateBounds(figure1())
+    spread = geometric_spread(bounds, 0.2)
+    fit_node = FitNode(bounds, "A", spread, step=spread.step)
     table = Fit(figure1(), 0.2).tables["B"]
     with pytest.raises(PenstockError, match="needs the tables of"):
-        step.table([table, table])
+        fit_node.table([table, table])
     foreign = Table("B", ("x->y", "a2->b2"), table.points, table.scores)
     with pytest.raises(PenstockError, match="has a column 'x->y' that node 'A' does not feed"):
-        step.table([foreign])
+        fit_node.table([foreign])
 
 
-def test_a_builder_may_go_on_after_it_has_built() -> None:
+def test_a_builder_can_be_used_after_build() -> None:
     builder = NetworkBuilder().node("A").input("i").operator("a", "A", "i", cost=1.0).output("q", "a")
     first = builder.build()
     builder.operator("b", "A", "a", cost=1.0).output("q2", "b").build()
@@ -271,12 +271,12 @@ def test_a_builder_may_go_on_after_it_has_built() -> None:
     assert Exact(first).plan({"i": 2.0}).score == pytest.approx(1.0)
 
 
-def test_a_trace_in_another_order_and_means_that_are_too_few() -> None:
+def test_a_trace_in_another_order_and_too_few_means() -> None:
     rates = {"i2": np.array([8.0]), "i1": np.array([1.0])}
-    found = Empirical.of_trace(rates, {"i1": 10.0, "i2": 10.0})
-    assert found.mass([0.0, 5.0], [5.0, 10.0]) == 1.0
+    workload = Empirical.from_trace(rates, {"i1": 10.0, "i2": 10.0})
+    assert workload.mass([0.0, 5.0], [5.0, 10.0]) == 1.0
     with pytest.raises(PenstockError, match="differ in input 'i3'"):
-        Empirical.of_trace({"i1": np.ones(1), "i3": np.ones(1)}, {"i1": 1.0})
+        Empirical.from_trace({"i1": np.ones(1), "i3": np.ones(1)}, {"i1": 1.0})
     with pytest.raises(PenstockError, match="a mean for each of 2 inputs, got 1"):
         Exponential([1.0], [1.0, 1.0])
 
@@ -291,10 +291,10 @@ def test_a_long_chain_of_nodes() -> None:
     assert Fit(network, 0.2).plan({"i": 5.0}).score >= 1.6
 
 
-def test_selectivities_that_overflow_are_refused() -> None:
+def test_selectivities_that_overflow_are_rejected() -> None:
     builder = NetworkBuilder().node("A").input("i").operator("a", "A", "i", cost=1.0, selectivity=1e200)
     network = builder.operator("b", "A", "a", cost=1.0, selectivity=1e200).output("q", "b").build()
-    with pytest.raises(PenstockError, match="multiply to more than a number can hold"):
+    with pytest.raises(PenstockError, match="the product of costs and selectivities overflows"):
         Exact(network)
 
 
@@ -309,15 +309,15 @@ def test_numpy_numbers_are_numbers() -> None:
         ("a: {node: A, from: i, cost: 1, cost: 5}", "line 4: operator 'a': has 'cost' twice"),
         ("a: {node: A, from: i, cost: [1]}", "cost must be a number, got a list or a mapping"),
         ("a: {node: A, from: i, cost: 1, [x]: 2}", "the name of a field must be text"),
-        ("j: {kind: join, node: A, from: [i, k], cost: 1, windows: [10s, 5]}", "both in tuples, such as"),
+        ("j: {kind: join, node: A, from: [i, k], cost: 1, windows: [10s, 5]}", "windows must both be in tuples, such as"),
     ],
 )
-def test_odd_yaml(text: str, message: str) -> None:
+def test_malformed_yaml(text: str, message: str) -> None:
     with pytest.raises(PenstockError, match=message):
         parse_network(f"nodes: {{A: {{}}}}\ninputs: {{i: {{}}, k: {{}}}}\noperators:\n  {text}\noutputs: {{q: {{from: a}}}}")
 
 
-def test_links_say_where_they_are_wrong() -> None:
+def test_errors_in_links_name_the_line() -> None:
     text = "nodes: {A: {}}\ninputs: {i: {}}\noperators: {a: {node: A, from: i, cost: 1}}\noutputs: {q: {from: a}}\n"
     text += "links: {xx: {bandwidth: 1}}"
     with pytest.raises(PenstockError, match="line 5: link 'xx': an arc is written"):
@@ -327,13 +327,13 @@ def test_links_say_where_they_are_wrong() -> None:
 class TestCommandLine:
     NETWORK = str(Path(__file__).parents[2] / "examples" / "table1.yaml")
 
-    def one_line(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-        with pytest.raises(SystemExit) as ended:
+    def error_line(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+        with pytest.raises(SystemExit) as exit_info:
             main(["plan", self.NETWORK, "--rates", "i1=1,i2=1", *arguments])
-        said = capsys.readouterr()
-        assert ended.value.code == 2
-        assert said.err.count("\n") == 1
-        return said.err
+        captured = capsys.readouterr()
+        assert exit_info.value.code == 2
+        assert captured.err.count("\n") == 1
+        return captured.err
 
     @pytest.mark.parametrize(
         "arguments",
@@ -343,8 +343,8 @@ class TestCommandLine:
             ["--method", "early-fit", "--max-entries", "1000000000000000000"],
         ],
     )
-    def test_what_would_fill_the_memory(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-        assert "too many" in self.one_line(capsys, *arguments)
+    def test_tables_that_would_not_fit_in_memory(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        assert "too many" in self.error_line(capsys, *arguments)
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -355,17 +355,17 @@ class TestCommandLine:
             ("i1,i2\ntrue,1\n", "must be numbers"),
         ],
     )
-    def test_workloads_that_are_no_rates(
+    def test_files_that_are_not_workloads(
         self, text: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
         (tmp_path / "w.csv").write_text(text)
-        assert message in self.one_line(capsys, "--method", "solver-w", "--workload", str(tmp_path / "w.csv"))
+        assert message in self.error_line(capsys, "--method", "solver-w", "--workload", str(tmp_path / "w.csv"))
 
-    def test_means_of_nothing(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert "--means" in self.one_line(capsys, "--method", "solver-w", "--means", "i1=0,i2=1")
+    def test_zero_means(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "--means" in self.error_line(capsys, "--method", "solver-w", "--means", "i1=0,i2=1")
 
-    def test_a_rate_above_the_greatest_is_not_nothing_dropped(self) -> None:
+    def test_a_rate_above_max_rate_is_not_reported_as_nothing_dropped(self) -> None:
         from penstock.cli import app
 
-        said = runner.invoke(app, ["plan", self.NETWORK, "--rates", "i1=1.2,i2=0"]).stdout
-        assert "nothing is dropped" not in said
+        output = runner.invoke(app, ["plan", self.NETWORK, "--rates", "i1=1.2,i2=0"]).stdout
+        assert "nothing is dropped" not in output

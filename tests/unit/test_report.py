@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.journal.journal import BatchRecord, DecisionRecord, JournalState
+from penstock.journal import BatchRecord, DecisionRecord, JournalState
 from penstock.journal.report import LEDGER_SCHEMA, QueryLedger, Report
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.drop.priorities import Classes, share_out
+from penstock.drop.priorities import Priorities, share_out
 from penstock.drop.tables import SLOTS
 from penstock.drop.units import WindowRing, window
 from penstock.errors import PenstockError
@@ -151,7 +151,7 @@ def test_classes_share_the_work_by_weight_cost_and_floor(
 ) -> None:
     weights = {f"c{number}": weight for number, (weight, _, _) in enumerate(parts)}
     costs = {f"c{number}": cost for number, (_, cost, _) in enumerate(parts)}
-    classes = Classes.of(weights, costs, floor)
+    classes = Priorities("tier", weights, costs=costs, floor=floor)
     offered = np.array([*(rows for *_, rows in parts), 0.0])
     shares = share_out(keep, classes, offered)
     work = offered * np.array(classes.costs)
@@ -168,4 +168,4 @@ def test_bad_classes_are_refused() -> None:
         ({"costs": {"b": 1.0}}, "costs name class 'b', which has no weight"),
     ):
         with pytest.raises(PenstockError, match=message):
-            Classes.of({"a": 1.0}, **options)  # type: ignore[arg-type]
+            Priorities("tier", {"a": 1.0}, **options)  # type: ignore[arg-type]

@@ -124,7 +124,7 @@ class DFit(Manager):
 
     def _use_bounds(self, bounds: RateBounds) -> None:
         """Build the table with these bounds, the next time it is needed."""
-        self._part = bounds.shares[self.node].part
+        self._part = bounds.partitions[self.node].part
         self._builder = FitNode(
             bounds, self.node, self._spread, step=self._spread.step, max_entries=self._max_entries, triangle=_TRIANGLE
         )

@@ -62,7 +62,7 @@ class ChildTables:
             if known is None or int(body["base"]) != self._versions.get(child):
                 self._to_request.add(child)
                 return False
-            table = Delta.from_message(body["table"]).applied(known)
+            table = Delta.from_message(body["table"]).apply(known)
         else:
             table = Table.from_message(body["table"])
             if table.node != child:
@@ -113,7 +113,7 @@ class TableSender:
         self._known_bounds = bounds
         update: dict[str, Any] = {"version": self._version, "bounds": bounds.tolist()}
         if self._known is not None and delta is not None and len(delta.scores) + len(delta.removed) < len(table):
-            self._known = delta.applied(self._known)
+            self._known = delta.apply(self._known)
             return {**update, "base": self._version - 1, "table": delta.to_message()}
         self._known = table
         return {**update, "table": table.to_message()}
@@ -152,7 +152,7 @@ def combine_bounds(part: Network, capacity: float, columns: Sequence[str], child
     entries = [positions[name] for name in flows.inputs]
     rows = np.zeros((1, len(columns)))
     rows[0, entries] = [float((flows.full_loads @ unit)[0]) / capacity for unit in np.eye(len(entries))]
-    through = np.array([flows.through @ flows.passing(unit, np.ones(len(flows.locations))) for unit in np.eye(len(entries))])
+    through = np.array([flows.through @ flows.propagate(unit, np.ones(len(flows.locations))) for unit in np.eye(len(entries))])
     leaving = {name: position for position, name in enumerate(flows.outputs)}
     for table, bounds in children:
         mapped = np.zeros((len(bounds), len(columns)))

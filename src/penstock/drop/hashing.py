@@ -1,8 +1,8 @@
 """The numpy twin of the gate's random number: the same value for the same row, without Spark.
 
-Spark's ``xxhash64`` is XXH64 over each column in turn, the hash so far being the seed of the next; null leaves it as it is.
-What a column contributes depends on its Spark type: 4 bytes for boolean, byte, short, int, date and float, 8 bytes for long,
-timestamp, double and decimals up to 18 digits, the bytes themselves for strings and binary.
+Spark's ``xxhash64`` applies XXH64 to one column after the other. The hash of each column is the seed for the next; a null leaves
+it unchanged. The number of bytes hashed depends on the Spark type: 4 for boolean, byte, short, int, date and float; 8 for long,
+timestamp, double and decimals of up to 18 digits; all bytes of strings and binary values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _P1, _P2, _P3, _P4, _P5 = (
 
 
 def gate_seed(name: str) -> int:
-    """Return the seed of a gate, a signed 64-bit number that depends on its name alone.
+    """Return the seed of a gate, a signed 64-bit number that depends only on its name.
 
     >>> gate_seed("packets") == gate_seed("packets") != gate_seed("flows")
     True
@@ -46,7 +46,13 @@ def uniform(seed: int, columns: Sequence[pa.Array | pa.ChunkedArray]) -> np.ndar
 
 
 def xxhash64(seed: int, columns: Sequence[pa.Array | pa.ChunkedArray]) -> np.ndarray:
-    """Return Spark's ``xxhash64`` of the columns with a given seed, as unsigned 64-bit numbers."""
+    """Return Spark's ``xxhash64`` of the columns with a given seed, as unsigned 64-bit numbers.
+
+    Raises
+    ------
+    PenstockError
+        If there is no column, or a column has a type that this twin does not support.
+    """
     if not columns:
         raise PenstockError("xxhash64 needs at least one column")
     state = np.full(len(columns[0]), seed, dtype=np.int64).view(np.uint64)
@@ -64,31 +70,31 @@ def _fold(state: np.ndarray, column: pa.Array) -> np.ndarray:
         return _fold_bytes(state, column)
     if pa.types.is_decimal(kind):
         if kind.precision > 18:
-            raise PenstockError(f"the numpy twin hashes decimals of up to 18 digits, got {kind}")
+            raise PenstockError(f"the numpy twin supports decimals of up to 18 digits, got {kind}")
         unscaled = [0 if value is None else int(value.scaleb(kind.scale)) for value in column.to_pylist()]
         hashed = _hash_long(np.array(unscaled, dtype=np.int64).view(np.uint64), state)
     elif kind in _FOUR_BYTES:
-        hashed = _hash_int(_filled(column.cast(pa.int32()), 0).to_numpy(), state)
+        hashed = _hash_int(_fill_nulls(column.cast(pa.int32()), 0).to_numpy(), state)
     elif pa.types.is_int64(kind):
-        hashed = _hash_long(_filled(column, 0).to_numpy().view(np.uint64), state)
+        hashed = _hash_long(_fill_nulls(column, 0).to_numpy().view(np.uint64), state)
     elif pa.types.is_timestamp(kind):
         micros = column.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64())
-        hashed = _hash_long(_filled(micros, 0).to_numpy().view(np.uint64), state)
+        hashed = _hash_long(_fill_nulls(micros, 0).to_numpy().view(np.uint64), state)
     elif pa.types.is_float64(kind):
-        hashed = _hash_long(_canonical(_filled(column, 0.0).to_numpy()).view(np.uint64), state)
+        hashed = _hash_long(_canonicalize(_fill_nulls(column, 0.0).to_numpy()).view(np.uint64), state)
     elif pa.types.is_float32(kind):
-        hashed = _hash_int(_canonical(_filled(column, 0.0).to_numpy()).view(np.int32), state)
+        hashed = _hash_int(_canonicalize(_fill_nulls(column, 0.0).to_numpy()).view(np.int32), state)
     else:
         raise PenstockError(f"the numpy twin can't hash a column of type {kind}")
     return np.where(valid, hashed, state)
 
 
-def _filled(column: pa.Array, value: float) -> pa.Array:
+def _fill_nulls(column: pa.Array, value: float) -> pa.Array:
     return pc.fill_null(column, pa.scalar(value, type=column.type)) if column.null_count else column
 
 
-def _canonical(values: np.ndarray) -> np.ndarray:
-    """Give every NaN the same bits and minus zero those of zero, as Java does."""
+def _canonicalize(values: np.ndarray) -> np.ndarray:
+    """Give every NaN the same bits, and -0.0 the bits of 0.0, as Java does."""
     out = np.where(values == 0, np.zeros_like(values), values)
     return np.where(np.isnan(out), np.full_like(out, np.nan), out)
 
@@ -99,8 +105,8 @@ def _fold_bytes(state: np.ndarray, column: pa.Array) -> np.ndarray:
     return np.array([seed if value is None else digest(value, seed) for value, seed in pairs], dtype=np.uint64)
 
 
-# XXH64 of exactly 8 and of exactly 4 bytes, for whole columns at once: the xxhash package hashes one value a call, which
-# is a hundred times slower. Tested against it.
+# XXH64 of exactly 8 and exactly 4 bytes, for whole columns at once. The xxhash package hashes one value per call, which is a
+# hundred times slower. A test compares the two.
 
 
 def _rotate(x: np.ndarray, bits: int) -> np.ndarray:
@@ -110,8 +116,8 @@ def _rotate(x: np.ndarray, bits: int) -> np.ndarray:
 def _avalanche(h: np.ndarray) -> np.ndarray:
     h = (h ^ (h >> np.uint64(33))) * _P2
     h = (h ^ (h >> np.uint64(29))) * _P3
-    mixed: np.ndarray = h ^ (h >> np.uint64(32))
-    return mixed
+    avalanched: np.ndarray = h ^ (h >> np.uint64(32))
+    return avalanched
 
 
 def _hash_long(value: np.ndarray, seed: np.ndarray) -> np.ndarray:

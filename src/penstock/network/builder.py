@@ -1,4 +1,4 @@
-"""Build a query network in Python, a line for each part."""
+"""Build a query network in Python, one call per part."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ __all__ = ["NetworkBuilder"]
 
 
 class NetworkBuilder:
-    """Collects the parts of a network; ``build`` checks the whole.
+    """Collect the parts of a network, then check and return it with ``build``.
 
-    Figure 1 of paper 000:
+    Every method except ``build`` returns the builder, so calls can be chained. ``line`` is the line in a YAML file; error
+    messages start with it. ``does`` says what a part does when the network runs on Spark, with the same keys as in YAML. Plans
+    do not need it.
+
+    Examples
+    --------
+    Figure 1 of Staying FIT (Tatbul, Çetintemel, Zdonik):
 
     >>> network = (
     ...     NetworkBuilder()
@@ -39,8 +45,8 @@ class NetworkBuilder:
         self._work: dict[str, Mapping[str, Any]] = {}
 
     def node(self, name: str, capacity: float = 1.0, *, line: int | None = None) -> Self:
-        """Add a node with its CPU seconds a second."""
-        _check_new("node", name, self._nodes, line)
+        """Add a node that provides ``capacity`` CPU seconds per second."""
+        _check_name("node", name, self._nodes, line)
         self._nodes[name] = Node(name, capacity, line)
         return self
 
@@ -53,8 +59,8 @@ class NetworkBuilder:
         line: int | None = None,
         does: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Add a stream from outside; ``does`` says how it is read."""
-        _check_new("input", name, self._inputs, line)
+        """Add a stream from outside; ``does`` says how to read it."""
+        _check_name("input", name, self._inputs, line)
         self.note_work(name, does)
         self._inputs[name] = Input(name, max_rate, floor, line)
         return self
@@ -72,8 +78,8 @@ class NetworkBuilder:
         line: int | None = None,
         does: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Add an operator of one source, or a union or a join of several; ``does`` says what it does to its rows."""
-        _check_new("operator", name, self._operators, line)
+        """Add an operator with one source, or a union or join with several; ``does`` says what it does to its rows."""
+        _check_name("operator", name, self._operators, line)
         self.note_work(name, does)
         self._operators[name] = Operator(name, node, sources, cost, selectivity, kind, windows, timed, line)
         return self
@@ -85,7 +91,7 @@ class NetworkBuilder:
     def join(
         self, name: str, node: str, left: str, right: str, *, cost: float, selectivity: float, windows: tuple[float, float]
     ) -> Self:
-        """Add a join with windows in tuples."""
+        """Add a join whose windows are counted in tuples."""
         return self.operator(name, node, left, right, cost=cost, selectivity=selectivity, kind="join", windows=windows)
 
     def output(
@@ -98,36 +104,42 @@ class NetworkBuilder:
         line: int | None = None,
         does: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Add an output and what a tuple of it is worth; ``does`` says where it is written."""
-        _check_new("output", name, self._outputs, line)
+        """Add an output whose tuples are worth ``weight`` each; ``does`` says where to write them."""
+        _check_name("output", name, self._outputs, line)
         self.note_work(name, does)
         self._outputs[name] = Output(name, source, weight, floor, line)
         return self
 
     def link(self, source: str, target: str, bandwidth: float) -> Self:
-        """Limit an arc between two nodes to so many tuples a second."""
+        """Limit the arc from ``source`` to ``target`` to ``bandwidth`` tuples per second."""
         self._bandwidths[f"{source}{ARROW}{target}"] = bandwidth
         return self
 
     def note_work(self, name: str, does: Mapping[str, Any] | None) -> None:
-        """Say what a part reads, does or writes; of an arc, how many of its micro-batches are read at once."""
+        """Record what a part reads, does or writes; for an arc, how many of its micro-batches are read at once."""
         if does:
             self._work[name] = dict(does)
 
     def build(self) -> Network:
-        """Check the whole and return it."""
+        """Check the parts and return the network.
+
+        Raises
+        ------
+        PenstockError
+            If a name is unknown or used twice, a number is out of range, the operators form a cycle, or a part is missing.
+        """
         for name, members in (("inputs", self._inputs), ("operators", self._operators), ("outputs", self._outputs)):
             if not members:
                 raise PenstockError(f"the network has no {name}")
         parts = (self._nodes, self._inputs, self._operators, self._outputs, self._bandwidths, self._work)
-        return Network(*(dict(part) for part in parts))  # type: ignore[arg-type]  # the builder may go on
+        return Network(*(dict(part) for part in parts))  # type: ignore[arg-type]  # copies: the builder may add more later
 
 
-def _check_new(kind: str, name: str, members: dict[str, object] | object, line: int | None) -> None:
-    place = f"line {line}: " if line is not None else ""
+def _check_name(kind: str, name: str, members: dict[str, object] | object, line: int | None) -> None:
+    prefix = f"line {line}: " if line is not None else ""
     if not isinstance(name, str) or not name:
-        raise PenstockError(f"{place}{kind}: its name must be text, got {name!r}")
+        raise PenstockError(f"{prefix}{kind}: its name must be text, got {name!r}")
     if isinstance(members, dict) and name in members:
-        raise PenstockError(f"{place}{kind} {name!r}: there is one of that name already")
+        raise PenstockError(f"{prefix}{kind} {name!r}: this name is already in use")
     if ARROW in name:
-        raise PenstockError(f"{place}{kind} {name!r}: a name must not contain '{ARROW}', which writes an arc")
+        raise PenstockError(f"{prefix}{kind} {name!r}: a name must not contain '{ARROW}', which denotes an arc")

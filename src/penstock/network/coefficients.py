@@ -1,39 +1,44 @@
-"""What follows from a network: loads, qualities, drop locations, the tree of nodes, disjoint fragments."""
+"""Quantities derived from a network: loads, qualities, drop locations, the tree of nodes, disjoint fragments."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from penstock.errors import PenstockError
 from penstock.network.model import Input, Network, Operator, Output, arc_name
 
-__all__ = ["Coefficients", "Location", "cheapest_ways", "part_of"]
+__all__ = ["Coefficients", "Location", "cheapest_path_costs", "part_of"]
 
-_OfOperator = Callable[[Operator], float]
-_OfOutput = Callable[[Output], float]
+_OperatorValue = Callable[[Operator], float]
+_OutputValue = Callable[[Output], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """An arc where dropping may pay: before an input's first operator, or behind a split.
+    """An arc where dropping may pay off: where an input enters, or directly after a split.
 
-    ``target`` is ``None`` for the place where an input enters, before any split.
+    ``target`` is ``None`` where an input enters, upstream of any split.
     """
 
     name: str
     source: str
     target: str | None
     node: str | None
-    """Where the gate runs: the first node behind an input, the node of the split."""
+    """The node that runs the gate: the first node that an input feeds, or the node of the split."""
 
 
 class Coefficients:
-    """The derived quantities of a network, each computed when it is first asked for.
+    """The quantities derived from a network, each computed on first access.
 
-    Figure 7 of paper 000, an operator of cost 1 that feeds branches of cost 2 and 5:
+    The load of a tuple follows SEaMLeSS (Pham, Chrysanthis, Labrinidis), equation 2; drop locations follow Staying FIT (Tatbul,
+    Çetintemel, Zdonik), section 3. Operators with several sources have one cost for all of them.
+
+    Examples
+    --------
+    Figure 7 of Staying FIT, an operator of cost 1 that feeds branches of cost 2 and 5:
 
     >>> from penstock.network import NetworkBuilder
     >>> split = (
@@ -41,10 +46,10 @@ class Coefficients:
     ...     .operator("top", "A", "s", cost=2.0).operator("bottom", "A", "s", cost=5.0)
     ...     .output("q1", "top").output("q2", "bottom").build()
     ... )
-    >>> found = Coefficients(split)
-    >>> found.load["i"], found.quality["i"]
+    >>> coefficients = Coefficients(split)
+    >>> coefficients.load["i"], coefficients.quality["i"]
     (8.0, 2.0)
-    >>> [location.name for location in found.locations]
+    >>> [location.name for location in coefficients.locations]
     ['i', 's->top', 's->bottom']
     """
 
@@ -53,59 +58,60 @@ class Coefficients:
 
     @cached_property
     def load(self) -> dict[str, float]:
-        """CPU seconds that a tuple costs from an input or from the entry of an operator on, over all branches and nodes.
+        """By input and operator: CPU seconds per tuple that enters it, summed over all branches and nodes downstream.
 
-        Paper 002, equation 2: ``L(o) = c(o) + s(o) * sum of L over what o feeds``.
+        SEaMLeSS, equation 2: ``L(o) = c(o) + s(o) * sum of L over what o feeds``.
         """
-        return self._upstream(lambda operator: operator.cost, lambda _: 0.0)
+        return self._accumulate_upstream(lambda operator: operator.cost, lambda _: 0.0)
 
     @cached_property
     def quality(self) -> dict[str, float]:
-        """Weighted output tuples that a tuple becomes, from an input or from the entry of an operator on."""
-        return self._upstream(lambda _: 0.0, lambda output: output.weight)
+        """By input and operator: weighted output tuples per tuple that enters it."""
+        return self._accumulate_upstream(lambda _: 0.0, lambda output: output.weight)
 
-    def _upstream(self, own: _OfOperator, end: _OfOutput) -> dict[str, float]:
-        """Add up along all paths, from the outputs to the inputs. For a binary operator it is the value for its first source."""
+    def _accumulate_upstream(self, of_operator: _OperatorValue, of_output: _OutputValue) -> dict[str, float]:
+        """Sum along all paths, from outputs to inputs. For an operator with several sources: the value for the first of them."""
         network = self.network
-        after: dict[str, float] = {}
-        found: dict[str, float] = {}
+        downstream: dict[str, float] = {}
+        totals: dict[str, float] = {}
+
+        def entering(target: str, source: str) -> float:
+            operator = network.operators.get(target)
+            if operator is None:
+                return of_output(network.outputs[target])
+            return of_operator(operator) + operator.gain(source) * downstream[target]
+
         for name in reversed(network.order):
             operator = network.operators[name]
-            after[name] = sum(self._entering(consumer, name, own, end, after) for consumer in network.consumers[name])
-            found[name] = own(operator) + operator.gain(operator.sources[0]) * after[name]
+            downstream[name] = sum(entering(consumer, name) for consumer in network.consumers[name])
+            totals[name] = of_operator(operator) + operator.gain(operator.sources[0]) * downstream[name]
         for name in network.inputs:
-            found[name] = sum(self._entering(consumer, name, own, end, after) for consumer in network.consumers[name])
-        wrong = [name for name, value in found.items() if not math.isfinite(value)]
-        if wrong:
-            raise PenstockError(f"from {wrong[0]!r} on, costs and selectivities multiply to more than a number can hold")
-        return found
-
-    def _entering(self, target: str, source: str, own: _OfOperator, end: _OfOutput, after: dict[str, float]) -> float:
-        operator = self.network.operators.get(target)
-        if operator is None:
-            return end(self.network.outputs[target])
-        return own(operator) + operator.gain(source) * after[target]
+            totals[name] = sum(entering(consumer, name) for consumer in network.consumers[name])
+        overflows = [name for name, value in totals.items() if not math.isfinite(value)]
+        if overflows:
+            raise PenstockError(f"downstream of {overflows[0]!r}, the product of costs and selectivities overflows")
+        return totals
 
     @cached_property
     def node_loads(self) -> dict[str, dict[str, float]]:
         """By input: the CPU seconds that one of its tuples costs on each node."""
         network = self.network
-        found: dict[str, dict[str, float]] = {name: {} for name in network.inputs}
-        passing: dict[str, dict[str, float]] = {name: {name: 1.0} for name in network.inputs}
+        by_input: dict[str, dict[str, float]] = {name: {} for name in network.inputs}
+        flows: dict[str, dict[str, float]] = {name: {name: 1.0} for name in network.inputs}
         for name in network.order:
             operator = network.operators[name]
             out: dict[str, float] = {}
             for source in operator.sources:
                 gain = operator.gain(source)
-                for origin, flow in passing[source].items():
-                    loads = found[origin]
+                for origin, flow in flows[source].items():
+                    loads = by_input[origin]
                     loads[operator.node] = loads.get(operator.node, 0.0) + flow * operator.cost
                     out[origin] = out.get(origin, 0.0) + flow * gain
-            passing[name] = out
-        return found
+            flows[name] = out
+        return by_input
 
     def selectivity(self, source: str, target: str, output: str) -> float:
-        """Tuples at an output that one tuple on the arc from source to target becomes."""
+        """How many tuples reach an output per tuple on the arc from ``source`` to ``target``."""
         network = self.network
         if target not in network.consumers.get(source, ()):
             raise PenstockError(f"there is no arc {arc_name(source, target)!r}")
@@ -113,33 +119,33 @@ class Coefficients:
             raise PenstockError(f"there is no output {output!r}; there are {', '.join(network.outputs)}")
         if target in network.outputs:
             return 1.0 if target == output else 0.0
-        passing = {target: network.operators[target].gain(source)}
+        flows = {target: network.operators[target].gain(source)}
         for name in network.order[network.order.index(target) :]:
-            if name not in passing:
+            if name not in flows:
                 continue
             for consumer in network.consumers[name]:
                 if consumer in network.operators:
-                    more = passing[name] * network.operators[consumer].gain(name)
-                    passing[consumer] = passing.get(consumer, 0.0) + more
-        return passing.get(network.outputs[output].source, 0.0)
+                    flow = flows[name] * network.operators[consumer].gain(name)
+                    flows[consumer] = flows.get(consumer, 0.0) + flow
+        return flows.get(network.outputs[output].source, 0.0)
 
     @cached_property
     def locations(self) -> tuple[Location, ...]:
-        """The drop locations of paper 000: where inputs enter, and the arcs behind splits."""
+        """The drop locations of Staying FIT, section 3: where inputs enter, and the arcs that leave splits."""
         network = self.network
-        found = []
+        locations = []
         for name in network.inputs:
             consumers = network.consumers[name]
             first = next((network.node_of(consumer) for consumer in consumers if consumer in network.operators), None)
-            found.append(Location(name, name, None, first))
+            locations.append(Location(name, name, None, first))
         for name in (*network.inputs, *network.order):
             consumers = network.consumers[name]
             if len(consumers) > 1:
-                found += [
+                locations += [
                     Location(arc_name(name, consumer), name, consumer, network.node_of(name) or network.node_of(consumer))
                     for consumer in consumers
                 ]
-        return tuple(found)
+        return tuple(locations)
 
     @cached_property
     def crossings(self) -> tuple[tuple[str, str], ...]:
@@ -156,79 +162,79 @@ class Coefficients:
     def parents(self) -> dict[str, tuple[str, ...]]:
         """By node: the nodes that feed it."""
         operators = self.network.operators
-        found: dict[str, dict[str, None]] = {name: {} for name in self.network.nodes}
+        by_node: dict[str, dict[str, None]] = {name: {} for name in self.network.nodes}
         for source, target in self.crossings:
-            found[operators[target].node][operators[source].node] = None
-        return {name: tuple(parents) for name, parents in found.items()}
+            by_node[operators[target].node][operators[source].node] = None
+        return {name: tuple(parents) for name, parents in by_node.items()}
 
     @cached_property
     def node_order(self) -> tuple[str, ...] | None:
-        """The nodes, each after those that feed it, or ``None`` if they feed each other in a circle."""
-        left = {name: set(parents) for name, parents in self.parents.items()}
+        """The nodes, each after those that feed it, or ``None`` if they feed each other in a cycle."""
+        waiting = {name: set(parents) for name, parents in self.parents.items()}
         order: list[str] = []
-        while left:
-            ready = [name for name, parents in left.items() if not parents]
+        while waiting:
+            ready = [name for name, parents in waiting.items() if not parents]
             if not ready:
                 return None
             order += ready
             for name in ready:
-                del left[name]
-            for parents in left.values():
+                del waiting[name]
+            for parents in waiting.values():
                 parents.difference_update(ready)
         return tuple(order)
 
     @cached_property
     def not_a_tree(self) -> str | None:
-        """Why the nodes are no trees, in one line, or ``None``: in a tree no node has two parents, and there is no circle."""
+        """Why the nodes do not form trees, in one line, or ``None`` if they do: one parent at most per node, and no cycle."""
         for name, parents in self.parents.items():
             if len(parents) > 1:
                 return f"node {name!r} has {len(parents)} parents: {', '.join(parents)}"
         if self.node_order is None:
-            return "the nodes feed each other in a circle"
+            return "the nodes feed each other in a cycle"
         return None
 
     @cached_property
     def fragments(self) -> tuple[tuple[str, ...], ...]:
-        """Groups of nodes that share no stream and no CPU: each can be planned for itself."""
+        """Groups of nodes that share no stream with other groups, so that each group can be planned separately."""
         network = self.network
-        group: dict[str, str] = {}
+        parent: dict[str, str] = {}  # union-find over streams ("at ...") and nodes ("on ...")
 
         def root(name: str) -> str:
-            while group.setdefault(name, name) != name:
-                group[name] = name = group[group[name]]
+            while parent.setdefault(name, name) != name:
+                parent[name] = name = parent[parent[name]]
             return name
 
         for operator in network.operators.values():
             for source in operator.sources:
-                group[root(f"at {source}")] = root(f"on {operator.node}")
-            group[root(f"at {operator.name}")] = root(f"on {operator.node}")
-        found: dict[str, list[str]] = {}
+                parent[root(f"at {source}")] = root(f"on {operator.node}")
+            parent[root(f"at {operator.name}")] = root(f"on {operator.node}")
+        groups: dict[str, list[str]] = {}
         for name in network.nodes:
-            found.setdefault(root(f"on {name}"), []).append(name)
-        return tuple(tuple(names) for names in found.values())
+            groups.setdefault(root(f"on {name}"), []).append(name)
+        return tuple(tuple(names) for names in groups.values())
 
 
-def cheapest_ways(network: Network) -> dict[str, float]:
-    """By input and operator: the least CPU seconds that a tuple which leaves it costs on its way to some output."""
-    found: dict[str, float] = {}
+def cheapest_path_costs(network: Network) -> dict[str, float]:
+    """By input and operator: CPU seconds per tuple that leaves it, along the cheapest path to an output."""
+    costs: dict[str, float] = {}
+
+    def cost_via(source: str, target: str) -> float:
+        if target in network.outputs:
+            return 0.0
+        operator = network.operators[target]
+        gain = operator.gain(source)
+        return operator.cost + (gain * costs[target] if gain > 0 else math.inf)
+
     for name in (*reversed(network.order), *network.inputs):
-        found[name] = min((_way(network, found, name, consumer) for consumer in network.consumers[name]), default=math.inf)
-    return found
-
-
-def _way(network: Network, found: dict[str, float], source: str, target: str) -> float:
-    if target in network.outputs:
-        return 0.0
-    operator = network.operators[target]
-    gain = operator.gain(source)
-    return operator.cost + (gain * found[target] if gain > 0 else math.inf)
+        costs[name] = min((cost_via(name, consumer) for consumer in network.consumers[name]), default=math.inf)
+    return costs
 
 
 def part_of(network: Network, node: str) -> Network:
-    """Return what one node runs, as a network of its own.
+    """Return the part of a network that runs on one node, as a network.
 
-    What enters from other nodes is an input, and what leaves is an output, each named by its arc. So is an input that feeds
-    other nodes too: each of them sheds its own copy.
+    A stream from another node becomes an input, a stream to another node becomes an output, each named after its arc. An input
+    that also feeds other nodes is named after its arc too: each node sheds its own copy.
     """
     operators: dict[str, Operator] = {}
     inputs: dict[str, Input] = {}
@@ -248,17 +254,7 @@ def part_of(network: Network, node: str) -> Network:
             else:
                 inputs[arc] = Input(arc, network.inputs[source].max_rate) if source in network.inputs else Input(arc)
                 sources.append(arc)
-        operators[name] = Operator(
-            name,
-            node,
-            tuple(sources),
-            operator.cost,
-            operator.selectivity,
-            operator.kind,
-            operator.windows,
-            operator.timed,
-            operator.line,
-        )
+        operators[name] = replace(operator, sources=tuple(sources))
         for consumer in network.consumers[name]:
             if consumer in network.outputs:
                 outputs[consumer] = network.outputs[consumer]

@@ -15,24 +15,24 @@ from penstock.errors import PenstockError
 __all__ = ["Input", "Kind", "Network", "Node", "Operator", "Output", "arc_name"]
 
 Kind = Literal["map", "filter", "aggregate", "join", "union", "delay"]
-"""What an operator is; of one input all are the same here: a cost and a selectivity."""
+"""What an operator does. Planners treat all kinds with one source alike: a cost and a selectivity."""
 
 ARROW = "->"
 
 
 def arc_name(source: str, target: str) -> str:
-    """Name an arc, as drop locations and links are named.
+    """Return the name of an arc, which drop locations and links share.
 
     >>> arc_name("a1", "b1")
     'a1->b1'
     """
-    # In the part of a network that one node runs, what leaves the node is an output that has the arc's name already.
+    # In the part of a network that runs on one node, a stream to another node is an output that already has the arc's name.
     return target if target.startswith(source + ARROW) else f"{source}{ARROW}{target}"
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Where operators run: an application with ``capacity`` CPU seconds a second."""
+    """An application that runs operators, with ``capacity`` CPU seconds per second."""
 
     name: str
     capacity: float = 1.0
@@ -40,12 +40,12 @@ class Node:
 
     def __post_init__(self) -> None:
         if not (_is_number(self.capacity) and self.capacity > 0):
-            raise _wrong(self, "node", f"capacity must be positive and finite, got {self.capacity!r}")
+            raise _error_at(self, "node", f"capacity must be positive and finite, got {self.capacity!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A stream from outside. ``max_rate`` bounds what is planned for; ``floor`` is the least keep at its drop location."""
+    """A stream from outside. ``max_rate`` bounds the rates to plan for; ``floor`` is the minimum keep where it enters."""
 
     name: str
     max_rate: float = math.inf
@@ -54,17 +54,17 @@ class Input:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.max_rate, int | float | np.number) and self.max_rate > 0):
-            raise _wrong(self, "input", f"max_rate must be positive, got {self.max_rate!r}")
-        _check_share(self, "input", self.floor)
+            raise _error_at(self, "input", f"max_rate must be positive, got {self.max_rate!r}")
+        _check_floor(self, "input", self.floor)
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Takes tuples at ``cost`` CPU seconds each and makes ``selectivity`` tuples of each.
+    """Processes tuples at ``cost`` CPU seconds each and emits ``selectivity`` tuples per tuple.
 
-    A union has two sources or more. A join has two and their windows: ``selectivity`` is then the share of all pairs that match.
-    Windows in tuples make its output linear in the rates (paper 000, equation 9): a tuple of one side meets the window of the
-    other. Windows in seconds (``timed``) make it bilinear.
+    A union has at least two sources. A join has exactly two, with a window for each: its ``selectivity`` is the share of all
+    pairs that match. With windows in tuples, its output is linear in the rates, because each tuple meets the whole window of the
+    other side (Staying FIT, equation 9). With windows in seconds (``timed``), it is bilinear.
     """
 
     name: str
@@ -79,33 +79,33 @@ class Operator:
 
     def __post_init__(self) -> None:
         if not (_is_number(self.cost) and self.cost >= 0):
-            raise _wrong(self, "operator", f"cost must be finite and not negative, got {self.cost!r}")
+            raise _error_at(self, "operator", f"cost must be finite and not negative, got {self.cost!r}")
         if not (_is_number(self.selectivity) and self.selectivity >= 0):
-            raise _wrong(self, "operator", f"selectivity must be finite and not negative, got {self.selectivity!r}")
+            raise _error_at(self, "operator", f"selectivity must be finite and not negative, got {self.selectivity!r}")
         if self.kind not in get_args(Kind):
-            raise _wrong(self, "operator", f"kind must be one of {', '.join(get_args(Kind))}, got {self.kind!r}")
+            raise _error_at(self, "operator", f"kind must be one of {', '.join(get_args(Kind))}, got {self.kind!r}")
         if len(set(self.sources)) != len(self.sources):
-            raise _wrong(self, "operator", f"reads from the same source twice: {', '.join(self.sources)}")
+            raise _error_at(self, "operator", f"reads from the same source twice: {', '.join(self.sources)}")
         self._check_sources()
 
     def _check_sources(self) -> None:
         count = len(self.sources)
         if count == 0:
-            raise _wrong(self, "operator", "reads from nothing: say with 'from' which input or operator feeds it")
+            raise _error_at(self, "operator", "has no source: name the input or operator that feeds it in 'from'")
         if self.kind == "join":
             if count != 2:
-                raise _wrong(self, "operator", f"a join has two sources, got {count}")
+                raise _error_at(self, "operator", f"a join needs two sources, got {count}")
             if self.windows is None or len(self.windows) != 2 or not all(_is_number(w) and w > 0 for w in self.windows):
-                raise _wrong(self, "operator", f"a join needs two positive windows, such as [100, 50], got {self.windows!r}")
+                raise _error_at(self, "operator", f"a join needs two positive windows, such as [100, 50], got {self.windows!r}")
         elif self.windows is not None:
-            raise _wrong(self, "operator", f"only a join has windows, and its kind is {self.kind}")
+            raise _error_at(self, "operator", f"only a join has windows, but its kind is {self.kind}")
         elif self.kind == "union" and count < 2:
-            raise _wrong(self, "operator", "a union has two sources or more, got one")
+            raise _error_at(self, "operator", "a union needs at least two sources, got one")
         elif self.kind != "union" and count > 1:
-            raise _wrong(self, "operator", f"has {count} sources: its kind must be union or join, and is {self.kind}")
+            raise _error_at(self, "operator", f"has {count} sources: its kind must be union or join, got {self.kind}")
 
     def gain(self, source: str) -> float:
-        """How many tuples one tuple from this source becomes (equation 9 for a join with windows in tuples).
+        """Return the tuples emitted per tuple from this source (Staying FIT, equation 9, for a join with windows in tuples).
 
         >>> Operator("j", "A", ("x", "y"), 1.0, 0.01, "join", windows=(100, 50)).gain("x")
         0.5
@@ -117,7 +117,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a query's answers leave. ``weight`` is what a tuple is worth; ``floor`` the least share of its full throughput."""
+    """Where results leave. ``weight`` is the worth of a tuple; ``floor`` is the minimum share of the full throughput to keep."""
 
     name: str
     source: str
@@ -127,17 +127,23 @@ class Output:
 
     def __post_init__(self) -> None:
         if not (_is_number(self.weight) and self.weight >= 0):
-            raise _wrong(self, "output", f"weight must be finite and not negative, got {self.weight!r}")
-        _check_share(self, "output", self.floor)
+            raise _error_at(self, "output", f"weight must be finite and not negative, got {self.weight!r}")
+        _check_floor(self, "output", self.floor)
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Operators over nodes, checked: every name is known, nothing is cyclic, every number makes sense.
+    """Operators spread over nodes. Construction checks that names are known and unique, numbers in range, and the graph acyclic.
 
-    ``bandwidths`` limits arcs between nodes, by the arc's name, in tuples a second. ``order`` has the operators so that each
-    comes after its sources.
+    ``bandwidths`` limits arcs, by name, in tuples per second. ``order`` lists the operators so that each comes after its sources.
 
+    Raises
+    ------
+    PenstockError
+        If a check fails. The message names the part and, if the network comes from a file, its line.
+
+    Examples
+    --------
     >>> from penstock.network import NetworkBuilder
     >>> network = NetworkBuilder().node("A").input("i").operator("a", "A", "i", cost=1.0).output("q", "a").build()
     >>> network.order
@@ -150,10 +156,10 @@ class Network:
     outputs: Mapping[str, Output]
     bandwidths: Mapping[str, float] = field(default_factory=dict)
     work: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By input, operator or output: what it reads, does or writes, for whoever runs the network. Plans don't need it."""
+    """By input, operator, output or arc: what it reads, does or writes when the network runs. Planners ignore it."""
     order: tuple[str, ...] = field(init=False)
     consumers: Mapping[str, tuple[str, ...]] = field(init=False, repr=False)
-    """By input or operator: the operators and outputs that it feeds."""
+    """By input and operator: the operators and outputs that it feeds."""
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -163,42 +169,39 @@ class Network:
                 consumers[source].append(operator.name)
         for output in self.outputs.values():
             consumers[output.source].append(output.name)
-        object.__setattr__(self, "consumers", {name: tuple(found) for name, found in consumers.items()})
-        object.__setattr__(self, "order", self._sorted())
+        object.__setattr__(self, "consumers", {name: tuple(targets) for name, targets in consumers.items()})
+        object.__setattr__(self, "order", self._sort_operators())
         for name, value in self.inputs.items():
             if not consumers[name]:
-                raise _wrong(value, "input", "feeds no operator and no output: remove it or use it")
+                raise _error_at(value, "input", "feeds no operator and no output: connect it or remove it")
         self._check_bandwidths()
         arcs = {arc_name(source, target) for source, targets in consumers.items() for target in targets}
         unknown = [name for name in self.work if name not in consumers and name not in self.outputs and name not in arcs]
         if unknown:
-            raise PenstockError(f"{unknown[0]!r}: there is no input, operator, output or arc of that name; an arc is 'a1->b1'")
+            raise PenstockError(f"there is no input, operator, output or arc {unknown[0]!r}; an arc is written 'a1->b1'")
 
     def _check_names(self) -> None:
         taken: dict[str, str] = {}
         for kind, members in (("input", self.inputs), ("operator", self.operators), ("output", self.outputs)):
             for name, value in members.items():
                 if name in taken:
-                    raise _wrong(
-                        value, kind, f"its name is taken by an {taken[name]}: names of inputs, operators and outputs differ"
+                    raise _error_at(
+                        value, kind, f"its name is taken by an {taken[name]}: inputs, operators and outputs need distinct names"
                     )
                 taken[name] = kind
         for operator in self.operators.values():
             if operator.node not in self.nodes:
-                raise _wrong(
-                    operator, "operator", f"runs on node {operator.node!r}, which is not among the nodes: {_some(self.nodes)}"
-                )
+                known = _list_names(self.nodes)
+                raise _error_at(operator, "operator", f"runs on node {operator.node!r}, which does not exist; nodes: {known}")
             for source in operator.sources:
                 if taken.get(source) not in ("input", "operator"):
-                    raise _wrong(operator, "operator", f"reads from {source!r}, which is neither an input nor an operator")
+                    raise _error_at(operator, "operator", f"reads from {source!r}, which is neither an input nor an operator")
         for output in self.outputs.values():
             if taken.get(output.source) not in ("input", "operator"):
-                raise _wrong(
-                    output, "output", f"has no path from an input: {output.source!r} is neither an input nor an operator"
-                )
+                raise _error_at(output, "output", f"reads from {output.source!r}, which is neither an input nor an operator")
 
-    def _sorted(self) -> tuple[str, ...]:
-        """Order the operators by their sources, or name those in a cycle."""
+    def _sort_operators(self) -> tuple[str, ...]:
+        """Sort the operators topologically, or name those that form a cycle."""
         waiting = {name: sum(source in self.operators for source in value.sources) for name, value in self.operators.items()}
         ready = deque(name for name, count in waiting.items() if count == 0)
         order: list[str] = []
@@ -211,16 +214,16 @@ class Network:
                     if waiting[consumer] == 0:
                         ready.append(consumer)
         if len(order) < len(self.operators):
-            cycle = self._cycle({name for name, count in waiting.items() if count})
-            raise _wrong(self.operators[cycle[0]], "operator", f"is part of a cycle: {' -> '.join((*cycle, cycle[0]))}")
+            cycle = self._find_cycle({name for name, count in waiting.items() if count})
+            raise _error_at(self.operators[cycle[0]], "operator", f"is part of a cycle: {' -> '.join((*cycle, cycle[0]))}")
         return tuple(order)
 
-    def _cycle(self, left: set[str]) -> list[str]:
-        """Walk upstream among operators that wait for each other until one comes again."""
-        name, path = min(left), []
+    def _find_cycle(self, blocked: set[str]) -> list[str]:
+        """Walk upstream among the blocked operators until one repeats."""
+        name, path = min(blocked), []
         while name not in path:
             path.append(name)
-            name = next(source for source in self.operators[name].sources if source in left)
+            name = next(source for source in self.operators[name].sources if source in blocked)
         return list(reversed(path[path.index(name) :]))
 
     def _check_bandwidths(self) -> None:
@@ -233,16 +236,16 @@ class Network:
 
     @property
     def bilinear(self) -> tuple[str, ...]:
-        """The joins with windows in seconds: their output is a product of two rates, which no linear plan covers."""
+        """The joins with windows in seconds: their output is a product of two rates, which no linear plan can model."""
         return tuple(operator.name for operator in self.operators.values() if operator.timed)
 
     @property
     def has_floors(self) -> bool:
-        """Whether some input or output must keep a share."""
+        """Whether any input or output has a floor."""
         return any(stream.floor for stream in self.inputs.values()) or any(output.floor for output in self.outputs.values())
 
     def node_of(self, name: str) -> str | None:
-        """The node of an operator; inputs and outputs are on none."""
+        """Return the node of an operator, or ``None`` for an input or an output."""
         operator = self.operators.get(name)
         return operator.node if operator is not None else None
 
@@ -251,16 +254,16 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _check_share(value: Input | Output, kind: str, share: float) -> None:
-    if not (_is_number(share) and 0 <= share <= 1):
-        raise _wrong(value, kind, f"floor must lie in [0, 1], got {share!r}")
+def _check_floor(value: Input | Output, kind: str, floor: float) -> None:
+    if not (_is_number(floor) and 0 <= floor <= 1):
+        raise _error_at(value, kind, f"floor must lie in [0, 1], got {floor!r}")
 
 
-def _wrong(value: Node | Input | Operator | Output, kind: str, message: str) -> PenstockError:
-    place = f"line {value.line}: " if value.line is not None else ""
-    return PenstockError(f"{place}{kind} {value.name!r}: {message}")
+def _error_at(value: Node | Input | Operator | Output, kind: str, message: str) -> PenstockError:
+    prefix = f"line {value.line}: " if value.line is not None else ""
+    return PenstockError(f"{prefix}{kind} {value.name!r}: {message}")
 
 
-def _some(names: Mapping[str, object]) -> str:
-    shown = list(names)[:8]
-    return ", ".join(shown) + (", ..." if len(names) > len(shown) else "") if shown else "there are none"
+def _list_names(names: Mapping[str, object]) -> str:
+    first = list(names)[:8]
+    return ", ".join(first) + (", ..." if len(names) > len(first) else "") if first else "none"

@@ -1,4 +1,4 @@
-"""From the operators of one node to queries: which of them run as one, and where one must be cut in two."""
+"""Group the operators of one node into streaming queries."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _STATEFUL = ("aggregate", "join")
 
 @dataclass(slots=True)
 class NodeQuery:
-    """Operators that run as one streaming query.
+    """Operators of one node that run as one streaming query.
 
-    A query has one result, so its operators merge until there is one stream, the ``tip``. What splits behind the tip is done to
-    each micro-batch of it in turn, which an operator without memory doesn't mind. One with memory begins a piece of its own, and
-    the arc to it is a ``cut``: it passes through the transport, as an arc to another node does.
+    A streaming query has one result, so its operators merge into one stream that ends at the ``tip``. If the stream splits after
+    the tip, the stateless operators of the branches run on each micro-batch. A stateful operator needs a stream of its own, so
+    it starts another query. The arc to it is a *cut*: its rows pass through the transport, like rows to another node.
     """
 
     entries: list[str] = field(default_factory=list)
-    """Where rows come in: inputs, arcs from other nodes, and cuts."""
+    """Where rows enter: inputs, arcs from other nodes, and cuts."""
     stream: list[str] = field(default_factory=list)
-    """The operators of the streaming query, each after its sources."""
+    """The operators of the stream, each after its sources."""
     tip: str = ""
-    """The input or operator whose rows make the micro-batches."""
+    """The input or operator whose rows form the micro-batches."""
     branches: list[str] = field(default_factory=list)
     """The operators that run on each micro-batch, each after its sources."""
     ends: list[tuple[str, str]] = field(default_factory=list)
-    """(source, target) of what leaves: outputs, arcs to other nodes (by the arc's name), and cuts."""
+    """(source, target) of each stream that leaves; the target is an output, or the name of an arc to another node or a cut."""
 
     @property
     def name(self) -> str:
-        """What to call the query: the name of its tip."""
+        """The name of the query, which is the name of its tip."""
         return self.tip
 
     @property
@@ -44,82 +44,94 @@ class NodeQuery:
 
 
 def queries_of(network: Network, node: str) -> tuple[tuple[NodeQuery, ...], Network]:
-    """Return the queries of a node, and what the node runs as a network in which each cut is an input and an output.
+    """Return the queries that run the operators of a node, and the part of the network that the node runs.
+
+    Examples
+    --------
+    A stateless branch runs on the micro-batches of ``s``; the aggregate is a query of its own, behind the cut ``s->count``:
 
     >>> from penstock.network import NetworkBuilder
     >>> network = (
     ...     NetworkBuilder().node("A").input("i").operator("s", "A", "i").operator("top", "A", "s")
     ...     .operator("count", "A", "s", kind="aggregate").output("q1", "top").output("q2", "count").build()
     ... )
-    >>> [(piece.tip, piece.branches, piece.ends) for piece in queries_of(network, "A")[0]]
+    >>> [(query.tip, query.branches, query.ends) for query in queries_of(network, "A")[0]]
     [('s', ['top'], [('s', 's->count'), ('top', 'q1')]), ('count', [], [('count', 'q2')])]
     """
     part = part_of(network, node)
-    found = _Pieces(part)
+    grouping = _Grouping(part)
     for name in part.order:
-        found.place(part.operators[name])
+        grouping.add(part.operators[name])
     for name in (*part.inputs, *part.order):
         for consumer in part.consumers[name]:
             if consumer in part.outputs:
-                found.of(name).ends.append((name, consumer))
-    return tuple(found.finished()), part
+                grouping.add_end(name, consumer)
+    return grouping.queries(), part
 
 
-class _Pieces:
+class _Grouping:
+    """The queries under construction, and which of them each input and operator belongs to."""
+
     def __init__(self, part: Network) -> None:
         self._part = part
-        self._home: dict[str, NodeQuery] = {}
+        self._query_of: dict[str, NodeQuery] = {name: NodeQuery(entries=[name], tip=name) for name in part.inputs}
         self._on_batches: set[str] = set()
-        for name in part.inputs:
-            self._home[name] = NodeQuery(entries=[name], tip=name)
 
-    def of(self, name: str) -> NodeQuery:
-        return self._home[name]
-
-    def place(self, operator: Operator) -> None:
-        """Put one operator into a piece; its sources are placed already."""
-        if all(self._goes_on(source) for source in operator.sources):
-            piece = self._merged([self._home[source] for source in operator.sources])
-            self._append(piece, operator.name)
-            return
-        homes = {id(self._home[source]) for source in operator.sources}
-        on_batches = all(source in self._on_batches or self._is_split(source) for source in operator.sources)
-        if operator.kind not in _STATEFUL and len(homes) == 1 and on_batches:
-            piece = self._home[operator.sources[0]]
-            piece.branches.append(operator.name)
-            self._home[operator.name] = piece
+    def add(self, operator: Operator) -> None:
+        """Add an operator whose sources have been added."""
+        if all(self._is_unshared_stream(source) for source in operator.sources):
+            self._append(self._merge([self._query_of[source] for source in operator.sources]), operator.name)
+        elif self._can_run_on_batches(operator):
+            query = self._query_of[operator.sources[0]]
+            query.branches.append(operator.name)
+            self._query_of[operator.name] = query
             self._on_batches.add(operator.name)
-            return
-        parts = [self._home[source] if self._goes_on(source) else self._cut(source, operator.name) for source in operator.sources]
-        self._append(self._merged(parts), operator.name)
+        else:
+            queries = [
+                self._query_of[source] if self._is_unshared_stream(source) else self._cut(source, operator.name)
+                for source in operator.sources
+            ]
+            self._append(self._merge(queries), operator.name)
 
-    def _goes_on(self, source: str) -> bool:
-        """Whether a source is a stream that nobody else reads."""
+    def add_end(self, source: str, output: str) -> None:
+        """Let the query of a source write to an output."""
+        self._query_of[source].ends.append((source, output))
+
+    def queries(self) -> tuple[NodeQuery, ...]:
+        """Return the distinct queries."""
+        return tuple({id(query): query for query in self._query_of.values()}.values())
+
+    def _can_run_on_batches(self, operator: Operator) -> bool:
+        """Whether all sources are available in each micro-batch of one query, and the operator keeps no state between them."""
+        queries = {id(self._query_of[source]) for source in operator.sources}
+        available = all(source in self._on_batches or self._is_split(source) for source in operator.sources)
+        return operator.kind not in _STATEFUL and len(queries) == 1 and available
+
+    def _is_unshared_stream(self, source: str) -> bool:
+        """Whether a source is a stream with one consumer."""
         return source not in self._on_batches and not self._is_split(source)
 
     def _is_split(self, source: str) -> bool:
         return len(self._part.consumers[source]) > 1
 
-    def _append(self, piece: NodeQuery, name: str) -> None:
-        piece.stream.append(name)
-        piece.tip = name
-        self._home[name] = piece
+    def _append(self, query: NodeQuery, name: str) -> None:
+        query.stream.append(name)
+        query.tip = name
+        self._query_of[name] = query
 
     def _cut(self, source: str, target: str) -> NodeQuery:
+        """End the query of the source at the arc, and start a query that reads from it."""
         arc = arc_name(source, target)
-        self._home[source].ends.append((source, arc))
+        self._query_of[source].ends.append((source, arc))
         return NodeQuery(entries=[arc])
 
-    def _merged(self, pieces: list[NodeQuery]) -> NodeQuery:
-        first = pieces[0]
-        for piece in pieces[1:]:
-            first.entries += piece.entries
-            first.stream += piece.stream
-            for name, home in self._home.items():
-                if home is piece:
-                    self._home[name] = first
+    def _merge(self, queries: list[NodeQuery]) -> NodeQuery:
+        """Merge all queries into the first."""
+        first = queries[0]
+        for other in queries[1:]:
+            first.entries += other.entries
+            first.stream += other.stream
+            for name, query in self._query_of.items():
+                if query is other:
+                    self._query_of[name] = first
         return first
-
-    def finished(self) -> list[NodeQuery]:
-        unique = {id(piece): piece for piece in self._home.values()}
-        return list(unique.values())

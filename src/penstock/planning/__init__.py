@@ -1,4 +1,4 @@
-"""Where to shed: from a network and its rates to the keep at each drop location."""
+"""Where to shed: planners map a network and its input rates to the keep at each drop location."""
 
 from __future__ import annotations
 
@@ -42,8 +42,24 @@ PLANNERS: Mapping[str, Callable[..., Planner]] = {
 
 
 def planner_named(name: str, network: Network, **options: Any) -> Planner:
-    """Return a planner by its name.
+    """Return the planner with a given name, for a network.
 
+    Parameters
+    ----------
+    name
+        One of the keys of ``PLANNERS``.
+    network
+        The network to plan for.
+    options
+        Options of the planner's class.
+
+    Raises
+    ------
+    PenstockError
+        If there is no such planner.
+
+    Examples
+    --------
     >>> from penstock.network import NetworkBuilder
     >>> network = NetworkBuilder().node("A").input("i").operator("a", "A", "i", cost=1.0).output("q", "a").build()
     >>> planner_named("exact", network).plan({"i": 4.0}).keep

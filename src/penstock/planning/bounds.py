@@ -1,4 +1,4 @@
-"""What FIT must know of the whole network before the nodes make their tables."""
+"""Bounds on rates and scores that FIT derives from the whole network before the nodes compute their tables."""
 
 from __future__ import annotations
 
@@ -7,33 +7,35 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.errors import PenstockError
-from penstock.network.coefficients import Coefficients, cheapest_ways, part_of
+from penstock.network.coefficients import Coefficients, cheapest_path_costs, part_of
 from penstock.network.model import Input, Network, Operator, Output
 
-__all__ = ["RateBounds", "Share", "share_of"]
+__all__ = ["NodePartition", "RateBounds", "partition_node"]
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """What one node runs, in two: the trunk leads on to children, the local network ends in outputs right here.
+class NodePartition:
+    """The operators of one node, divided in two: the trunk leads to child nodes, the local network ends in outputs of this node.
 
-    The inputs of the local network are inputs of the node that lead to no child, and the points of the trunk where it
-    branches off.
+    The inputs of the local network are the inputs of the node that lead to no child, and the points where it branches off the
+    trunk.
     """
 
     node: str
     part: Network
+    """All that the node runs."""
     trunk: frozenset[str]
     """The operators and inputs that lead to children."""
     local: Network
+    """The operators that lead only to outputs of this node."""
 
     def is_trunk_arc(self, target: str) -> bool:
-        """Whether what goes there goes to a child in the end."""
+        """Return whether the arc to this target leads to a child."""
         return target in self.trunk or (target in self.part.outputs and target not in self.local.outputs)
 
 
-def share_of(network: Network, node: str) -> Share:
-    """Divide what a node runs into trunk and local network."""
+def partition_node(network: Network, node: str) -> NodePartition:
+    """Divide the operators of a node into trunk and local network."""
     part = part_of(network, node)
     leaving = {name for name in part.outputs if name not in network.outputs}
     trunk: set[str] = set()
@@ -44,7 +46,7 @@ def share_of(network: Network, node: str) -> Share:
     inputs: dict[str, Input] = {}
     outputs: dict[str, Output] = {}
 
-    def root(name: str) -> None:
+    def add_input(name: str) -> None:
         if name in part.inputs:
             inputs[name] = part.inputs[name]
         elif name in trunk:
@@ -54,36 +56,36 @@ def share_of(network: Network, node: str) -> Share:
         if name not in trunk:
             operators[name] = part.operators[name]
             for source in part.operators[name].sources:
-                root(source)
+                add_input(source)
     for name, output in part.outputs.items():
         if name not in leaving:
             outputs[name] = output
-            root(output.source)
-    return Share(node, part, frozenset(trunk), Network(part.nodes, inputs, operators, outputs))
+            add_input(output.source)
+    return NodePartition(node, part, frozenset(trunk), Network(part.nodes, inputs, operators, outputs))
 
 
 class RateBounds:
-    """Bounds that hold everywhere, from one pass over the network.
+    """Bounds on rates and scores, valid for all nodes, from one pass over the network.
 
-    ``least_score`` is the least score that any overloaded rates can be brought to: scaled down by one factor until no node is
-    overloaded, some node n is just full, and then the score is at least the smallest quality/load ratio of an input there. What
-    is cut off from a table is measured against it.
+    ``least_score`` is a lower bound of the best score at rates that overload the network. Scale such rates down by one factor
+    until no node is overloaded. Some node is then exactly full, so the score is at least the smallest ratio of quality to load of
+    an input there. FIT measures what it cuts off a table against this score.
     """
 
     def __init__(self, network: Network) -> None:
         derived = Coefficients(network)
         if derived.not_a_tree is not None:
-            raise PenstockError(f"FIT needs a tree of nodes, and {derived.not_a_tree}: use exact or solver")
+            raise PenstockError(f"FIT needs a tree of nodes, but {derived.not_a_tree}: use exact or solver")
         if network.bandwidths or network.has_floors:
-            raise PenstockError("FIT knows neither bandwidths nor floors: use exact")
+            raise PenstockError("FIT supports neither bandwidths nor floors: use exact")
         if network.bilinear:
             raise PenstockError(
-                f"join {network.bilinear[0]!r} has windows in seconds, which FIT does not know: use windows in tuples"
+                f"join {network.bilinear[0]!r} has windows in seconds, which FIT does not support: use windows in tuples"
             )
         self.network = network
         used = {operator.node for operator in network.operators.values()}
         self.order = tuple(node for node in derived.node_order or () if node in used)
-        self.shares = {node: share_of(network, node) for node in self.order}
+        self.partitions = {node: partition_node(network, node) for node in self.order}
         self.parents = derived.parents
         self.children = {node: tuple(child for child in self.order if node in derived.parents[child]) for node in self.order}
         self.quality = derived.quality
@@ -91,65 +93,65 @@ class RateBounds:
             name: min((network.nodes[node].capacity / load for node, load in loads.items() if load > 0), default=np.inf)
             for name, loads in derived.node_loads.items()
         }
-        """By input: the greatest rate that is feasible alone, with nothing dropped."""
+        """By input: the greatest rate that is feasible if all other rates are 0 and nothing is dropped."""
         ratios = [
             self.quality[name] * limit
             for name, limit in self.full_limits.items()
             if self.quality[name] > 0 and np.isfinite(limit)
         ]
         self.least_score = min(ratios, default=0.0)
-        self.dimensions = max(1, sum(len(share.local.inputs) for share in self.shares.values()))
-        self.roundings = 1 + self._merges()
-        self._flow_limits = self._greatest_flows()
+        self.dimensions = max(1, sum(len(partition.local.inputs) for partition in self.partitions.values()))
+        self.roundings = 1 + self._count_merges()
+        self._flow_limits = self._bound_flows()
 
-    def _merges(self) -> int:
-        """How often streams merge on the way to a leaf: each time a rate is rounded once more."""
+    def _count_merges(self) -> int:
+        """Return how often streams merge at most on the way to a leaf. Each merge rounds a rate once more."""
         network = self.network
-        trunk = {name for share in self.shares.values() for name in share.trunk}
-        found: dict[str, int] = {}
+        trunk = {name for partition in self.partitions.values() for name in partition.trunk}
+        merges: dict[str, int] = {}
         for name in reversed(network.order):
-            below = max((found.get(consumer, 0) for consumer in network.consumers[name]), default=0)
-            found[name] = below + (len(network.operators[name].sources) - 1 if name in trunk else 0)
-        return max(found.values(), default=0)
+            downstream = max((merges.get(consumer, 0) for consumer in network.consumers[name]), default=0)
+            merges[name] = downstream + (len(network.operators[name].sources) - 1 if name in trunk else 0)
+        return max(merges.values(), default=0)
 
-    def _greatest_flows(self) -> dict[str, float]:
-        """By input and operator: a bound of what can leave it, from what can't be avoided upstream."""
+    def _bound_flows(self) -> dict[str, float]:
+        """Return, by input and operator, an upper bound of the rate that leaves it, from the load that no drop can avoid."""
         network = self.network
-        found: dict[str, float] = {}
+        flow_limits: dict[str, float] = {}
         for name, stream in network.inputs.items():
             loads: dict[str, float] = {}
-            flow, here = 1.0, name
-            while len(network.consumers[here]) == 1 and network.consumers[here][0] in network.operators:
-                operator = network.operators[network.consumers[here][0]]
+            flow, current = 1.0, name
+            while len(network.consumers[current]) == 1 and network.consumers[current][0] in network.operators:
+                operator = network.operators[network.consumers[current][0]]
                 loads[operator.node] = loads.get(operator.node, 0.0) + flow * operator.cost
-                flow *= operator.gain(here)
-                here = operator.name
+                flow *= operator.gain(current)
+                current = operator.name
             limits = [network.nodes[node].capacity / load for node, load in loads.items() if load > 0]
-            found[name] = min([stream.max_rate, *limits])
+            flow_limits[name] = min([stream.max_rate, *limits])
         for name in network.order:
             operator = network.operators[name]
             gains = [(operator.gain(source), source) for source in operator.sources]
-            found[name] = sum(gain * found[source] for gain, source in gains if gain > 0)
-        return found
+            flow_limits[name] = sum(gain * flow_limits[source] for gain, source in gains if gain > 0)
+        return flow_limits
 
-    def limit(self, share: Share, name: str) -> float:
-        """The greatest rate at an input of a node's local network that is of any use.
+    def useful_rate(self, partition: NodePartition, name: str) -> float:
+        """Return the greatest useful rate at an input of a node's local network.
 
-        Beyond ``capacity / load`` of the cheapest way to an output, more of it brings nothing.
+        Beyond ``capacity / cost`` of the cheapest path to an output, more tuples add nothing.
         """
-        least = cheapest_ways(share.local)[name]
-        capacity = self.network.nodes[share.node].capacity
-        own = capacity / least if least > 0 else np.inf
-        # Else it is an arc from another node, or the copy of an input that feeds several.
+        cost = cheapest_path_costs(partition.local)[name]
+        capacity = self.network.nodes[partition.node].capacity
+        node_limit = capacity / cost if cost > 0 else np.inf
+        # A name without a limit is an arc from another node, or this node's copy of an input that feeds several nodes.
         source = name if name in self._flow_limits else name.partition("->")[0]
-        found = min(own, self._flow_limits[source])
-        if not np.isfinite(found):
-            raise PenstockError(f"nothing bounds the rate of {name!r}: give a max_rate to the inputs that feed it")
-        return float(found)
+        limit = min(node_limit, self._flow_limits[source])
+        if not np.isfinite(limit):
+            raise PenstockError(f"the rate of {name!r} is unbounded: give a max_rate to the inputs that feed it")
+        return float(limit)
 
-    def below(self, node: str) -> list[str]:
-        """A node and all that it feeds, directly or not."""
-        found = [node]
-        for here in found:
-            found += self.children[here]
-        return found
+    def subtree(self, node: str) -> list[str]:
+        """Return a node and all nodes that it feeds, directly or indirectly."""
+        nodes = [node]
+        for member in nodes:
+            nodes += self.children[member]
+        return nodes

@@ -1,4 +1,4 @@
-"""Early FIT: the tables of paper 003, with equal steps."""
+"""Early FIT: tables of feasible inputs with equally spaced samples."""
 
 from __future__ import annotations
 
@@ -13,25 +13,47 @@ __all__ = ["EarlyFit"]
 
 
 class EarlyFit(Fit):
-    """Paper 003, section 3.2: samples in equal steps, from an absolute error of the score or from the size of the table.
+    """Looks plans up in tables of feasible inputs with equally spaced samples, which bound the absolute error of the score.
 
-    ``error`` is in weighted tuples a second: the score is at most that much below the best, however small the best is. The
-    relative error of rates near the boundary may be several times what ``Fit`` keeps.
+    Dealing with Overload (Tatbul, Zdonik), section 3.2: steps of ``error / (m * quality)`` along each of m dimensions, or steps
+    from the size of a table. The tables are combined as in ``Fit``.
+
+    Where it fails: as ``Fit`` does. In addition, the relative error is not bounded, and near the boundary of the feasible space
+    it may be several times that of ``Fit``.
+
+    Parameters
+    ----------
+    network
+        The network to plan for.
+    error
+        How far below the best the score may be, in weighted tuples per second.
+    size
+        The number of combinations of samples per node. Give either ``error`` or ``size``.
+
+    Examples
+    --------
+    Node B of figure 1, with the selectivity that the paper's example needs. The paper counts 46 entries, because sums of 0.05
+    miss two of them:
 
     >>> from penstock.network import NetworkBuilder
-    >>> node_b = (                             # node B of figure 1, with the selectivity that the paper's example needs
+    >>> node_b = (
     ...     NetworkBuilder().node("B").input("i1").input("i2")
     ...     .operator("b1", "B", "i1", cost=3.0, selectivity=0.5).operator("b2", "B", "i2", cost=1.0)
     ...     .output("q1", "b1").output("q2", "b2").build()
     ... )
-    >>> EarlyFit(node_b, error=0.1).tables["B"].generated     # the paper counts 46; sums of 0.05 miss two of them
+    >>> EarlyFit(node_b, error=0.1).tables["B"].generated
     48
+
+    References
+    ----------
+    N. Tatbul, S. Zdonik: Dealing with Overload in Distributed Stream Processing Systems. Workshop on Networking Meets Databases
+    (NetDB) 2006.
     """
 
     name: ClassVar[str] = "early-fit"
 
     def __init__(self, network: Network, *, error: float | None = None, size: int | None = None) -> None:
         if (error is None) == (size is None):
-            raise PenstockError("early-fit needs either an absolute error or the size of a table, and not both")
+            raise PenstockError("early-fit needs either an absolute error or the size of a table, not both")
         spread: Spread = AbsoluteError(error) if error is not None else TableSize(size or 0)
         super().__init__(network, spread=spread)

@@ -1,4 +1,4 @@
-"""FIT: tables of feasible inputs, made at the leaves and merged on their way to the root."""
+"""FIT: tables of feasible inputs, computed at the leaves and merged on the way to the root."""
 
 from __future__ import annotations
 
@@ -22,28 +22,50 @@ _TOLERANCE = 1e-9
 
 
 class Fit(Planner):
-    """C-FIT: all steps of FIT in one place, and plans looked up in the roots' tables (paper 000, sections 6 and 7).
+    """Looks plans up in tables of feasible inputs, computed at the leaves and merged on the way to the root (C-FIT).
 
-    Rates that overload the network are scaled down to the entry with the greatest score that is nowhere above them; its
-    complementary local plans go with it. The score is at most epsilon below the best: samples are spread geometrically, what is
-    lost near 0 is accounted for, and near the boundary nothing is left out.
+    Staying FIT (Tatbul, Çetintemel, Zdonik), sections 6 and 7, with all steps in one process. Rates that overload the network
+    are scaled down to the table entry with the highest score that is component-wise at most the rates; the complementary local
+    plans of the entry apply too. The score is at most epsilon below the best: samples are spread geometrically, the loss near 0
+    counts towards epsilon, and no sample near the boundary of the feasible space is left out.
 
-    Where it fails: tables grow exponentially with the number of inputs. ``max_entries`` bounds them and gives up epsilon.
+    Where it fails: tables grow exponentially with the number of inputs. ``max_entries`` bounds their size, but then epsilon no
+    longer holds. The nodes must form trees. Bandwidths, floors and joins with windows in seconds are rejected.
+
+    Parameters
+    ----------
+    network
+        The network to plan for.
+    epsilon
+        The relative error of the score that is allowed, in (0, 1).
+    spread
+        How to choose sample rates, instead of geometrically within epsilon.
+    max_entries
+        The maximum number of entries per table.
+
+    Examples
+    --------
+    The network of figure 1, where the best score is 0.6:
 
     >>> from penstock.network import NetworkBuilder
-    >>> table1 = (
+    >>> figure1 = (
     ...     NetworkBuilder().node("A").node("B").input("i1").input("i2")
     ...     .operator("a1", "A", "i1", cost=1.0).operator("a2", "A", "i2", cost=2.0)
     ...     .operator("b1", "B", "a1", cost=3.0).operator("b2", "B", "a2", cost=1.0)
     ...     .output("q1", "b1").output("q2", "b2").build()
     ... )
-    >>> plan = Fit(table1, epsilon=0.05).plan({"i1": 1.0, "i2": 1.0})
+    >>> plan = Fit(figure1, epsilon=0.05).plan({"i1": 1.0, "i2": 1.0})
     >>> plan.feasible, 0.57 <= plan.score <= 0.6
     (True, True)
+
+    References
+    ----------
+    N. Tatbul, U. Çetintemel, S. Zdonik: Staying FIT: Efficient Load Shedding Techniques for Distributed Stream Processing.
+    VLDB 2007.
     """
 
     name: ClassVar[str] = "fit"
-    _in_advance = True
+    _plans_ahead = True
 
     def __init__(
         self, network: Network, epsilon: float = 0.05, *, spread: Spread | None = None, max_entries: int | None = None
@@ -52,49 +74,49 @@ class Fit(Planner):
         self.epsilon = check_epsilon(epsilon)
         if max_entries is not None and max_entries < 1:
             raise PenstockError(f"max_entries must be positive, got {max_entries}")
-        self.survey = RateBounds(network)
-        geometric = geometric_spread(self.survey, epsilon)
+        self.bounds = RateBounds(network)
+        geometric = geometric_spread(self.bounds, epsilon)
         self.tables: dict[str, Table] = {}
-        """The table of every node."""
-        costs = any(operator.cost for operator in network.operators.values())
-        for node in reversed(self.survey.order if costs else ()):
-            step = FitNode(self.survey, node, spread or geometric, step=geometric.step, max_entries=max_entries)
-            self.tables[node] = step.table([self.tables[child] for child in self.survey.children[node]])
-        self._roots = {node: table for node, table in self.tables.items() if not self.survey.parents[node]}
-        places = {node: place for place, node in enumerate(self.flows.nodes)}
-        self._below = {root: [places[node] for node in self.survey.below(root)] for root in self._roots}
+        """The table of each node."""
+        has_costs = any(operator.cost for operator in network.operators.values())
+        for node in reversed(self.bounds.order if has_costs else ()):
+            fit_node = FitNode(self.bounds, node, spread or geometric, step=geometric.step, max_entries=max_entries)
+            self.tables[node] = fit_node.table([self.tables[child] for child in self.bounds.children[node]])
+        self._roots = {node: table for node, table in self.tables.items() if not self.bounds.parents[node]}
+        node_index = {node: number for number, node in enumerate(self.flows.nodes)}
+        self._subtrees = {root: [node_index[node] for node in self.bounds.subtree(root)] for root in self._roots}
         self._indexes = {node: DominanceIndex(table.points, table.scores) for node, table in self._roots.items()}
 
     def _keep(self, rates: Vector) -> Vector:
         keep = np.ones(len(self.flows.locations))
         by_input = dict(zip(self.flows.inputs, rates.tolist(), strict=True))
-        too_much = self.flows.full_loads @ rates > self.flows.capacity * (1.0 + 1e-12)
+        is_overloaded = self.flows.full_loads @ rates > self.flows.capacity * (1.0 + 1e-12)
         for node, table in self._roots.items():
-            if not too_much[self._below[node]].any():
+            if not is_overloaded[self._subtrees[node]].any():
                 continue
             observed = [by_input[name if name in by_input else name.partition("->")[0]] for name in table.columns]
             row = self._indexes[node].find([rate * (1.0 + _TOLERANCE) for rate in observed])
             for column, (name, rate) in enumerate(zip(table.columns, observed, strict=True)):
-                wanted = 0.0 if row is None else float(table.points[row, column])
-                keep[self.flows.place[name]] = min(1.0, wanted / rate) if rate > 0 else 1.0
+                feasible = 0.0 if row is None else float(table.points[row, column])
+                keep[self.flows.location_index[name]] = min(1.0, feasible / rate) if rate > 0 else 1.0
             if row is not None:
-                self._put_local_plans(node, row, keep)
+                self._apply_local_plans(node, row, keep)
         return keep
 
-    def _put_local_plans(self, node: str, row: int, keep: Vector) -> None:
-        """The complementary plans of an entry, and of the entries below that it rests on."""
-        entries = [(node, row)]
-        for here, place in entries:
-            table = self.tables[here]
+    def _apply_local_plans(self, root: str, root_row: int, keep: Vector) -> None:
+        """Apply the complementary local plans of an entry, and of the child entries it was combined from."""
+        entries = [(root, root_row)]
+        for node, row in entries:
+            table = self.tables[node]
             for name, values in table.keeps.items():
-                keep[self.flows.place[name]] *= values[place]
-            entries += [(child, int(picks[place])) for child, picks in table.picks.items()]
+                keep[self.flows.location_index[name]] *= values[row]
+            entries += [(child, int(rows[row])) for child, rows in table.child_rows.items()]
 
     def lookup(self, rates: list[float]) -> int | None:
-        """The entry of the first root's table for some rates: what happens at run time before a plan is put into effect."""
+        """Return the entry of the first root's table for some rates: the search that selects a plan at run time."""
         return next(iter(self._indexes.values())).find(rates)
 
     @property
     def entries(self) -> int:
-        """How many entries the roots' tables have."""
+        """The number of entries in the tables of the roots."""
         return sum(len(table) for table in self._roots.values())

@@ -1,10 +1,9 @@
-"""One node's step of FIT: from its children's tables of feasible inputs to its own."""
+"""FIT on one node: compute its table of feasible inputs from the tables of its children."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +11,9 @@ from numpy.typing import NDArray
 from penstock.errors import PenstockError
 from penstock.network.coefficients import Coefficients
 from penstock.network.model import Operator, arc_name
-from penstock.planning.bounds import RateBounds, Share
-from penstock.planning.dominance import undominated
+from penstock.planning.bounds import NodePartition, RateBounds
+from penstock.planning.dominance import pareto_front
+from penstock.planning.fit_rows import Rows, repeat_index
 from penstock.planning.flows import Flows, Vector
 from penstock.planning.greedy import DropOrder
 from penstock.planning.plan import check_epsilon
@@ -23,36 +23,72 @@ from penstock.planning.table import Table
 __all__ = ["FitNode", "geometric_spread"]
 
 _TOLERANCE = 1e-9
-_MOST_ROWS = 30_000_000
-_MOST_ENTRIES = 400_000
-_CUT_SHARE = 0.2
-_WAYS_OUT = "take a greater epsilon, max_entries, or the method exact"
+_MAX_ROWS = 30_000_000
+_MAX_TABLE_ENTRIES = 400_000
+_LOSS_SHARE = 0.2
+"""The share of epsilon for the loss near 0."""
+_REMEDY = "use a larger epsilon, max_entries, or the method exact"
 
 
-def geometric_spread(survey: RateBounds, epsilon: float) -> Geometric:
-    """Divide epsilon between the samples' spread, once for each rounding, and what is cut off near 0."""
-    cut = _CUT_SHARE * check_epsilon(epsilon)
-    step = 1.0 - (1.0 - epsilon + cut) ** (1.0 / survey.roundings)
-    return Geometric(step, least=cut * survey.least_score / survey.dimensions or 1e-12, total=epsilon)
+def geometric_spread(bounds: RateBounds, epsilon: float) -> Geometric:
+    """Return a spread that divides epsilon between the step of the samples, once per rounding, and the loss near 0."""
+    loss = _LOSS_SHARE * check_epsilon(epsilon)
+    step = 1.0 - (1.0 - epsilon + loss) ** (1.0 / bounds.roundings)
+    return Geometric(step, least=loss * bounds.least_score / bounds.dimensions or 1e-12, total=epsilon)
 
 
 class FitNode:
-    """One node's step: from its children's tables to its own (paper 000, sections 6.2 and 6.3).
+    """Computes the table of one node from the tables of its children (Staying FIT, sections 6.2 and 6.3).
 
-    A leaf has no children; it samples its inputs and sheds what is too much behind its splits, along its drop order. Other nodes
-    combine the entries of their children, map them to their own inputs, and leave out what would overload them:
+    A leaf samples its inputs and sheds any excess load after its splits, in drop order. Other nodes combine the entries of their
+    children, map them to their own inputs, and leave out what would overload them:
 
-    - behind a split the greatest of the branches' rates is needed, and the others are a complementary local plan;
-    - before a union or a join, all shares of its sources that make up the rate are needed, in steps of the spread;
+    - after a split, the greatest rate of the branches is needed; the other branches shed the difference in a complementary local
+      plan;
+    - before a union or a join, every division of the rate among its sources is generated, in steps of the spread;
     - an output of the node itself is one more branch, sampled like the inputs of a leaf.
 
-    The same steps make C-FIT, in one process, and D-FIT, where tables travel as messages. ``triangle`` below 1 leaves out less of
-    what is feasible anyway, for nodes that must do with a table while those above them change.
+    C-FIT runs these steps in one process; D-FIT sends the tables as messages.
+
+    Parameters
+    ----------
+    bounds
+        The bounds of the whole network.
+    node
+        The node.
+    spread
+        Chooses the sample rates.
+    step
+        The relative step in which a rate is divided among the sources of a union or a join.
+    max_entries
+        The maximum number of entries of the table. With it, epsilon no longer holds.
+    triangle
+        The share of the feasibility triangle to leave out. Below 1 for nodes that keep using a table while their ancestors
+        change.
+
+    Examples
+    --------
+    A leaf with one operator of cost 0.5, which can process 2 tuples per second:
+
+    >>> from penstock.network import NetworkBuilder
+    >>> network = (
+    ...     NetworkBuilder().node("A").input("i", max_rate=10.0).operator("a", "A", "i", cost=0.5).output("q", "a").build()
+    ... )
+    >>> bounds = RateBounds(network)
+    >>> spread = geometric_spread(bounds, epsilon=0.1)
+    >>> table = FitNode(bounds, "A", spread, step=spread.step).table()
+    >>> table.columns, float(table.points.max()), float(table.scores.max())
+    (('i',), 2.0, 2.0)
+
+    References
+    ----------
+    N. Tatbul, U. Çetintemel, S. Zdonik: Staying FIT: Efficient Load Shedding Techniques for Distributed Stream Processing.
+    VLDB 2007.
     """
 
     def __init__(
         self,
-        survey: RateBounds,
+        bounds: RateBounds,
         node: str,
         spread: Spread,
         *,
@@ -61,44 +97,50 @@ class FitNode:
         triangle: float = 1.0,
     ) -> None:
         self.node = node
-        self._share: Share = survey.shares[node]
-        self._survey = survey
+        self._partition: NodePartition = bounds.partitions[node]
+        self._bounds = bounds
         self._spread = spread
-        self._pieces = max(1, math.ceil(1.0 / step - 1e-9))
+        self._divisions = max(1, math.ceil(1.0 / step - 1e-9))
         self._max_entries = max_entries
         self._triangle_share = triangle
-        local = self._share.local
+        local = self._partition.local
         self._local = Flows(local)
         self._roots = tuple(local.inputs)
-        """Where the local network begins: inputs that lead to no child, and branches off the trunk."""
-        self._sampled = tuple(name for name in self._roots if name not in self._share.trunk)
-        self._order = DropOrder(self._local, fixed=self._sampled)
+        """The inputs of the local network: inputs of the node that lead to no child, and points where it leaves the trunk."""
+        self._sampled = tuple(name for name in self._roots if name not in self._partition.trunk)
+        self._drop_order = DropOrder(self._local, fixed=self._sampled)
         self._quality = Coefficients(local).quality
-        limits = [survey.limit(self._share, name) for name in self._roots]
-        worth = [self._quality[name] for name in self._roots]
-        self._samples = dict(zip(self._roots, spread.samples(limits, worth, survey.dimensions), strict=True))
-        dropped = self._order.saved  # what is left of a root's load when all is dropped that may be
+        limits = [bounds.useful_rate(self._partition, name) for name in self._roots]
+        qualities = [self._quality[name] for name in self._roots]
+        self._samples = dict(zip(self._roots, spread.samples(limits, qualities, bounds.dimensions), strict=True))
         self._full_loads = np.zeros(len(self._roots))
         np.add.at(self._full_loads, self._local.full_loads.columns, self._local.full_loads.values)
-        self._least_load = np.maximum(self._full_loads - sum(dropped, np.zeros(len(self._roots))), 0.0)
+        self._least_loads = np.maximum(self._full_loads - sum(self._drop_order.saved, np.zeros(len(self._roots))), 0.0)
+        """By root: the load per tuple if everything is dropped that may be dropped."""
 
     def table(self, children: Sequence[Table] = ()) -> Table:
-        """Make the node's table."""
-        triangle = self._triangle()
-        rows = self._rows(children, triangle)
-        if not rows.count and triangle is not None:  # a network that no rates within its bounds overload
-            rows = self._rows(children, None)
-        return self._finished(rows, children)
+        """Return the table of the node, given the tables of its children.
 
-    def _rows(self, children: Sequence[Table], triangle: dict[str, float] | None) -> _Rows:
-        rows = self._combined(children)
+        Raises
+        ------
+        PenstockError
+            If a child's table is missing or does not fit, or the table would be too large.
+        """
+        triangle = self._feasibility_triangle()
+        rows = self._generate(children, triangle)
+        if not rows.count and triangle is not None:  # no rates within the bounds overload the network
+            rows = self._generate(children, None)
+        return self._build_table(rows, children)
+
+    def _generate(self, children: Sequence[Table], triangle: dict[str, float] | None) -> Rows:
+        rows = self._combine(children)
         self._map_trunk(rows)
         self._sample_inputs(rows, triangle)
         return rows
 
-    def _combined(self, children: Sequence[Table]) -> _Rows:
-        """Every entry of each child with every entry of the others."""
-        expected = set(self._survey.children[self.node])
+    def _combine(self, children: Sequence[Table]) -> Rows:
+        """Return all combinations of the children's entries."""
+        expected = set(self._bounds.children[self.node])
         if {child.node for child in children} != expected or len(children) != len(expected):
             raise PenstockError(
                 f"node {self.node!r} needs the tables of {sorted(expected)}, got {sorted(c.node for c in children)}"
@@ -106,258 +148,237 @@ class FitNode:
         sizes = [len(child) for child in children]
         _check_size(math.prod(sizes), self.node)
         grids = np.indices(sizes).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), dtype=np.int64)
-        rows = _Rows(grids.shape[1])
+        rows = Rows(grids.shape[1])
         rows["score"] = np.zeros(rows.count)
-        for child, picks in zip(children, grids, strict=True):
-            rows[f"pick {child.node}"] = picks
-            rows["score"] = rows["score"] + child.scores[picks]
+        for child, child_rows in zip(children, grids, strict=True):
+            rows[f"row {child.node}"] = child_rows
+            rows["score"] = rows["score"] + child.scores[child_rows]
             for column, name in enumerate(child.columns):
-                kind = "need" if name in self._share.part.outputs else "column"
-                if kind == "column" and name.partition("->")[0] not in self._survey.network.inputs:
+                kind = "need" if name in self._partition.part.outputs else "column"
+                if kind == "column" and name.partition("->")[0] not in self._bounds.network.inputs:
                     raise PenstockError(
                         f"the table of node {child.node!r} has a column {name!r} that node {self.node!r} does not feed"
                     )
-                rows[f"{kind} {name}"] = child.points[picks, column]
+                rows[f"{kind} {name}"] = child.points[child_rows, column]
         return rows
 
-    def _map_trunk(self, rows: _Rows) -> None:
-        """From what the children take to what the node's inputs must bring, operator by operator."""
-        share, part = self._share, self._share.part
+    def _map_trunk(self, rows: Rows) -> None:
+        """Map the rates that leave for the children to the rates of the node's inputs, operator by operator."""
+        partition, part = self._partition, self._partition.part
         rows["load"] = np.zeros(rows.count)
         for name in (*reversed(part.order), *part.inputs):
-            if name not in share.trunk:
+            if name not in partition.trunk:
                 continue
-            arcs = [arc_name(name, target) for target in part.consumers[name] if share.is_trunk_arc(target)]
+            arcs = [arc_name(name, target) for target in part.consumers[name] if partition.is_trunk_arc(target)]
             flow = np.maximum.reduce([rows[f"need {arc}"] for arc in arcs])
             rows[f"flow {name}"] = flow
             if name in self._roots:
-                self._branch_off(rows, name)
+                self._sample_branch(rows, name)
             operator = part.operators.get(name)
             if operator is None:
                 rows[f"column {name}"] = rows[f"flow {name}"]
             else:
-                self._through(rows, operator)
+                self._map_operator(rows, operator)
 
-    def _branch_off(self, rows: _Rows, name: str) -> None:
-        """A branch to an output of the node's own: besides what the children need, any sample above it."""
+    def _sample_branch(self, rows: Rows, name: str) -> None:
+        """At a branch to an output of this node, generate the rate that the children need and all samples above it."""
         samples, key = self._samples[name], f"flow {name}"
-        needed = rows[key]
-        first = np.searchsorted(samples, needed * (1.0 + _TOLERANCE), side="right")
+        first = np.searchsorted(samples, rows[key] * (1.0 + _TOLERANCE), side="right")
         counts = 1 + samples.size - first
         _check_size(int(counts.sum()), self.node)
-        index = np.repeat(np.arange(rows.count), counts)
-        place = np.arange(index.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        index, position = repeat_index(counts)
         rows.select(index)
-        above = np.minimum(first[index] + place - 1, samples.size - 1)
-        rows[key] = np.where(place == 0, rows[key], samples[above])
+        above = np.minimum(first[index] + position - 1, samples.size - 1)
+        rows[key] = np.where(position == 0, rows[key], samples[above])
 
-    def _through(self, rows: _Rows, operator: Operator) -> None:
-        """From what must leave an operator to what must enter it, and the load of that."""
+    def _map_operator(self, rows: Rows, operator: Operator) -> None:
+        """Map the rate that must leave an operator to the rates that must enter it, and add their load."""
+        out, supplied = f"flow {operator.name}", f"supplied {operator.name}"
         sources = [source for source in operator.sources if operator.gain(source) > 0]
-        left = rows[f"flow {operator.name}"]
         if not sources:
-            rows.select(np.flatnonzero(left <= 0))
+            rows.select(np.flatnonzero(rows[out] <= 0))
         for number, source in enumerate(sources):
-            arc = f"need {arc_name(source, operator.name)}"
-            left = np.maximum(rows[f"flow {operator.name}"] - rows.get(f"made {operator.name}"), 0.0)
+            missing = np.maximum(rows[out] - rows.get(supplied), 0.0)
             if number == len(sources) - 1:
-                share = left
-            else:  # in pieces of what is left, from none to all of it
-                _check_size(rows.count * (self._pieces + 1), self.node)
-                pieces = np.tile(np.arange(self._pieces + 1) / self._pieces, rows.count)
-                index = np.repeat(np.arange(rows.count), self._pieces + 1)
-                alone = (pieces == 0) | (left[index] > 0)
-                rows.select(index[alone])
-                share = left[index[alone]] * pieces[alone]
-            rows[arc] = share / operator.gain(source)
-            rows[f"made {operator.name}"] = rows.get(f"made {operator.name}") + share
+                contribution = missing
+            else:  # fractions of the missing rate, from none to all of it
+                _check_size(rows.count * (self._divisions + 1), self.node)
+                fractions = np.tile(np.arange(self._divisions + 1) / self._divisions, rows.count)
+                index = np.repeat(np.arange(rows.count), self._divisions + 1)
+                is_distinct = (fractions == 0) | (missing[index] > 0)
+                rows.select(index[is_distinct])
+                contribution = missing[index[is_distinct]] * fractions[is_distinct]
+            rows[f"need {arc_name(source, operator.name)}"] = contribution / operator.gain(source)
+            rows[supplied] = rows.get(supplied) + contribution
         for source in operator.sources:
             key = f"need {arc_name(source, operator.name)}"
             rows[key] = rows.get(key)
             rows["load"] = rows["load"] + operator.cost * rows[key]
         self._drop_overloaded(rows, rows["load"])
 
-    def _drop_overloaded(self, rows: _Rows, load: Vector) -> None:
-        able = load <= self._capacity * (1.0 + _TOLERANCE)
-        if not able.all():
-            rows.select(np.flatnonzero(able))
+    def _drop_overloaded(self, rows: Rows, load: Vector) -> None:
+        is_feasible = load <= self._capacity * (1.0 + _TOLERANCE)
+        if not is_feasible.all():
+            rows.select(np.flatnonzero(is_feasible))
 
     @property
     def _capacity(self) -> float:
-        return self._share.part.nodes[self.node].capacity
+        return self._partition.part.nodes[self.node].capacity
 
-    def _sample_inputs(self, rows: _Rows, triangle: dict[str, float] | None) -> None:
-        """Every combination of samples of the inputs that lead to no child, as far as the node can take it."""
-        rows["floor"] = rows["load"]
-        rows["near"] = np.zeros(rows.count)
+    def _sample_inputs(self, rows: Rows, triangle: dict[str, float] | None) -> None:
+        """Generate all combinations of samples of the inputs that lead to no child, as far as the node has capacity."""
+        rows["least load"] = rows["load"]
+        rows["triangle"] = np.zeros(rows.count)  # the share of the feasibility triangle used so far
         for number, name in enumerate(self._sampled):
-            least = float(self._least_load[self._roots.index(name)])
+            least_load = float(self._least_loads[self._roots.index(name)])
             samples = self._samples[name]
-            spare = self._capacity * (1.0 + _TOLERANCE) - rows["floor"]
-            last = np.searchsorted(samples * least, spare, side="right") if least > 0 else np.full(rows.count, samples.size)
+            spare = self._capacity * (1.0 + _TOLERANCE) - rows["least load"]
+            last = np.full(rows.count, samples.size)
+            if least_load > 0:
+                last = np.searchsorted(samples * least_load, spare, side="right")
             first = np.zeros(rows.count, dtype=np.int64)
             if triangle is not None and number == len(self._sampled) - 1:
-                # Below the triangle everything is feasible: nobody is scaled down to there.
-                wanted = (1.0 - self._spread.margin(len(self._sampled)) - 1e-6 - rows["near"]) * triangle[name]
-                first = np.searchsorted(samples, wanted, side="left")
+                # Everything in the triangle is feasible, so no rates are scaled down to it.
+                lowest = (1.0 - self._spread.margin(len(self._sampled)) - 1e-6 - rows["triangle"]) * triangle[name]
+                first = np.searchsorted(samples, lowest, side="left")
             counts = np.maximum(last - first, 0)
             _check_size(int(counts.sum()), self.node)
-            index = np.repeat(np.arange(rows.count), counts)
-            place = np.arange(index.size) - np.repeat(np.cumsum(counts) - counts, counts)
-            values = samples[first[index] + place]
+            index, position = repeat_index(counts)
+            values = samples[first[index] + position]
             rows.select(index)
             rows[f"column {name}"] = values
-            rows["floor"] = rows["floor"] + least * values
+            rows["least load"] = rows["least load"] + least_load * values
             if triangle is not None:
-                rows["near"] = rows["near"] + values / triangle[name]
+                rows["triangle"] = rows["triangle"] + values / triangle[name]
 
-    def _triangle(self) -> dict[str, float] | None:
-        """For a leaf whose inputs come one by one from those of the network: the rates that are feasible alone, all the way.
+    def _feasibility_triangle(self) -> dict[str, float] | None:
+        """Return, by input, the rate that all nodes can process if it is the only one: the corners of the feasibility triangle.
 
-        In other networks a leaf's small rates may go with large ones elsewhere, so nothing is left out before the root.
+        Only for a leaf with one input per input of the network. In other networks, low rates at a leaf may go with high rates
+        elsewhere, so nothing may be left out before the root; then the result is ``None``.
         """
-        survey, found = self._survey, {}
-        if self._share.trunk or (len(survey.order) > 1 and any(len(survey.children[node]) > 1 for node in survey.order)):
+        bounds, corners = self._bounds, {}
+        has_siblings = len(bounds.order) > 1 and any(len(bounds.children[node]) > 1 for node in bounds.order)
+        if self._partition.trunk or has_siblings:
             return None
-        if any(survey.shares[node].local.inputs for node in survey.order if node != self.node):
+        if any(bounds.partitions[node].local.inputs for node in bounds.order if node != self.node):
             return None
         for name in self._sampled:
-            limit = _alone(survey, name)
+            limit = _limit_alone(bounds, name)
             if limit is None or not np.isfinite(limit):
                 return None
-            found[name] = limit * self._triangle_share
-        return found if len(found) == len(survey.network.inputs) else None
+            corners[name] = limit * self._triangle_share
+        return corners if len(corners) == len(bounds.network.inputs) else None
 
-    def _finished(self, rows: _Rows, children: Sequence[Table]) -> Table:
-        """Shed what is too much behind the node's own splits; keep what is feasible then, and what somebody would choose."""
-        share = self._share
+    def _build_table(self, rows: Rows, children: Sequence[Table]) -> Table:
+        """Shed excess load after the node's splits, keep what is then feasible, and reduce the table."""
         if self._roots:
             rates = np.column_stack([rows[f"column {name}" if name in self._sampled else f"flow {name}"] for name in self._roots])
         else:
             rates = np.zeros((rows.count, 0))
-        full = rates @ self._full_loads
-        keep, lost, left = self._order.shed(rates, rows["load"] + full - self._capacity)
-        worth = np.array([self._quality[name] for name in self._roots])
-        scores = rows["score"] + rates @ worth - lost
-        able = np.flatnonzero(left <= _TOLERANCE * self._capacity)
+        full_load = rates @ self._full_loads
+        keep, lost, excess = self._drop_order.shed(rates, rows["load"] + full_load - self._capacity)
+        qualities = np.array([self._quality[name] for name in self._roots])
+        scores = rows["score"] + rates @ qualities - lost
+        feasible = np.flatnonzero(excess <= _TOLERANCE * self._capacity)
         columns = tuple(key.removeprefix("column ") for key in rows.keys_of("column "))
-        if able.size == 0:  # nothing is feasible but nothing
+        if feasible.size == 0:
             raise PenstockError(f"node {self.node!r}: no sample is feasible")
-        keeps = self._keeps(rows, keep)
+        keeps = self._local_plans(rows, keep)
         table = Table(
             self.node,
             columns,
-            np.column_stack([rows[f"column {name}"] for name in columns])[able],
-            scores[able],
-            {name: values[able] for name, values in keeps.items() if np.any(values[able] < 1.0)},
-            {child.node: rows[f"pick {child.node}"][able] for child in children},
-            generated=able.size,
+            np.column_stack([rows[f"column {name}"] for name in columns])[feasible],
+            scores[feasible],
+            {name: values[feasible] for name, values in keeps.items() if np.any(values[feasible] < 1.0)},
+            {child.node: rows[f"row {child.node}"][feasible] for child in children},
+            generated=feasible.size,
         )
-        if not self._survey.parents[share.node]:
-            table = self._without_triangle(table)
-        return self._reduced(table)
+        if not self._bounds.parents[self.node]:
+            table = self._remove_triangle(table)
+        return self._reduce(table)
 
-    def _keeps(self, rows: _Rows, local: NDArray[np.float64]) -> dict[str, Vector]:
-        """The complementary local plan: what stays on each arc behind a split."""
-        share, part, found = self._share, self._share.part, {}
+    def _local_plans(self, rows: Rows, local_keep: NDArray[np.float64]) -> dict[str, Vector]:
+        """Return the complementary local plan of each row: the keep on each arc after a split."""
+        partition, part = self._partition, self._partition.part
+        keeps: dict[str, Vector] = {}
         for name in (*part.inputs, *part.order):
-            if name not in share.trunk or len(part.consumers[name]) < 2:
+            if name not in partition.trunk or len(part.consumers[name]) < 2:
                 continue
             flow = rows[f"flow {name}"]
             for target in part.consumers[name]:
-                if share.is_trunk_arc(target):
+                if partition.is_trunk_arc(target):
                     arc = arc_name(name, target)
-                    found[arc] = np.divide(rows[f"need {arc}"], flow, out=np.ones(rows.count), where=flow > 0)
+                    keeps[arc] = np.divide(rows[f"need {arc}"], flow, out=np.ones(rows.count), where=flow > 0)
         for number, location in enumerate(self._local.locations):
             if location.target is not None:
-                found[location.name] = found.get(location.name, 1.0) * local[:, number]
-            elif location.name in share.trunk:  # all that branches off here
-                for target in share.local.consumers[location.name]:
+                keeps[location.name] = keeps.get(location.name, 1.0) * local_keep[:, number]
+            elif location.name in partition.trunk:  # the keep applies to every branch that leaves the trunk here
+                for target in partition.local.consumers[location.name]:
                     arc = arc_name(location.name, target)
-                    found[arc] = found.get(arc, 1.0) * local[:, number]
-        return {name: np.clip(values, 0.0, 1.0) for name, values in found.items()}
+                    keeps[arc] = keeps.get(arc, 1.0) * local_keep[:, number]
+        return {name: np.clip(values, 0.0, 1.0) for name, values in keeps.items()}
 
-    def _without_triangle(self, table: Table) -> Table:
-        """At the root: leave out what lies below all that is feasible anyway, and nothing near the boundary."""
-        survey = self._survey
-        origins = [name if name in survey.network.inputs else name.partition("->")[0] for name in table.columns]
-        limits = np.array([survey.full_limits[name] for name in origins])
-        whole = len(survey.order) == len(survey.below(self.node)) and all(survey.quality[name] > 0 for name in origins)
-        # Where streams merge, a rate far below may serve as well; and of an input's copies none is the input.
-        if not whole or survey.roundings > 1 or list(table.columns) != origins:
+    def _remove_triangle(self, table: Table) -> Table:
+        """At the root, leave out entries in the feasibility triangle, except those near the boundary."""
+        bounds = self._bounds
+        origins = [name if name in bounds.network.inputs else name.partition("->")[0] for name in table.columns]
+        limits = np.array([bounds.full_limits[name] for name in origins])
+        is_whole = len(bounds.order) == len(bounds.subtree(self.node)) and all(bounds.quality[name] > 0 for name in origins)
+        # Where streams merge, an entry with far lower rates may be as good. And if an input has copies, no column is its rate.
+        if not is_whole or bounds.roundings > 1 or list(table.columns) != origins:
             return table
-        near = (table.points / limits).sum(axis=1) >= 1.0 - self._spread.margin(len(limits)) - 1e-6
-        return table.chosen(np.flatnonzero(near)) if near.any() else table
+        is_near = (table.points / limits).sum(axis=1) >= 1.0 - self._spread.margin(len(limits)) - 1e-6
+        return table.select(np.flatnonzero(is_near)) if is_near.any() else table
 
-    def _reduced(self, table: Table) -> Table:
-        """Leave out what nobody would choose; with ``max_entries``, also one of two that are alike."""
-        best = np.lexsort((-table.scores, *table.points.T))
-        points = table.points[best]
-        new = np.ones(best.size, dtype=bool)
-        new[1:] = np.any(points[1:] != points[:-1], axis=1)
-        table = table.chosen(best[new])
+    def _reduce(self, table: Table) -> Table:
+        """Keep the Pareto-optimal entries; with ``max_entries``, also merge similar ones."""
+        order = np.lexsort((-table.scores, *table.points.T))
+        points = table.points[order]
+        is_first = np.ones(order.size, dtype=bool)
+        is_first[1:] = np.any(points[1:] != points[:-1], axis=1)
+        table = table.select(order[is_first])
         if self._max_entries is not None:
-            table = _alike_merged(table, 4 * self._max_entries)
-        if len(table) > _MOST_ENTRIES:
-            raise PenstockError(f"node {self.node!r}: its table has {len(table):,} entries: {_WAYS_OUT}")
-        table = table.chosen(undominated(table.points, table.scores))
-        return _alike_merged(table, self._max_entries) if self._max_entries is not None else table
-
-
-class _Rows:
-    """Columns of equal length under construction."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._columns: dict[str, NDArray[Any]] = {}
-
-    def __setitem__(self, key: str, values: NDArray[Any]) -> None:
-        self._columns[key] = values
-
-    def __getitem__(self, key: str) -> NDArray[Any]:
-        return self._columns[key]
-
-    def get(self, key: str) -> NDArray[Any]:
-        """A column, or zeros."""
-        return self._columns.get(key, np.zeros(self.count))
-
-    def keys_of(self, prefix: str) -> list[str]:
-        return [key for key in self._columns if key.startswith(prefix)]
-
-    def select(self, index: NDArray[np.int64]) -> None:
-        """Take these rows, some of them more than once."""
-        self.count = index.size
-        self._columns = {key: values[index] for key, values in self._columns.items()}
+            table = _merge_similar(table, 4 * self._max_entries)
+        if len(table) > _MAX_TABLE_ENTRIES:
+            raise PenstockError(f"node {self.node!r}: its table has {len(table):,} entries: {_REMEDY}")
+        table = table.select(pareto_front(table.points, table.scores))
+        return _merge_similar(table, self._max_entries) if self._max_entries is not None else table
 
 
 def _check_size(rows: int, node: str) -> None:
-    if rows > _MOST_ROWS:
-        raise PenstockError(f"node {node!r}: {rows:,} combinations of rates are too many: {_WAYS_OUT}")
+    if rows > _MAX_ROWS:
+        raise PenstockError(f"node {node!r}: {rows:,} combinations of rates are too many: {_REMEDY}")
 
 
-def _alone(survey: RateBounds, name: str) -> float | None:
-    """The greatest rate at a leaf's input that all nodes can take alone, if it is one input's own way, without split or merge."""
-    network, gain = survey.network, 1.0
-    here = name.partition("->")[0] if name not in network.inputs else name
-    while here in network.operators:
-        operator = network.operators[here]
-        if len(operator.sources) != 1 or len(network.consumers[here]) != 1:
+def _limit_alone(bounds: RateBounds, name: str) -> float | None:
+    """Return the greatest rate at a leaf's input that all nodes can process if all other rates are 0.
+
+    ``None`` unless a single path leads there from an input of the network, without split or merge.
+    """
+    network, gain = bounds.network, 1.0
+    current = name.partition("->")[0] if name not in network.inputs else name
+    while current in network.operators:
+        operator = network.operators[current]
+        if len(operator.sources) != 1 or len(network.consumers[current]) != 1:
             return None
         gain *= operator.gain(operator.sources[0])
-        here = operator.sources[0]
-    return survey.full_limits[here] * gain if len(network.consumers[here]) == 1 and survey.quality[here] > 0 else None
+        current = operator.sources[0]
+    if len(network.consumers[current]) != 1 or bounds.quality[current] <= 0:
+        return None
+    return bounds.full_limits[current] * gain
 
 
-def _alike_merged(table: Table, most: int) -> Table:
-    """Of entries with similar rates keep the one with the greatest score, then the least rates, until few enough are left."""
+def _merge_similar(table: Table, max_entries: int) -> Table:
+    """Among entries with similar rates keep the highest score, then the lowest rates, until at most ``max_entries`` remain."""
     ratio = 1.01
-    while len(table) > most:
+    while len(table) > max_entries:
         least = np.where(table.points > 0, table.points, np.inf).min(axis=0, initial=np.inf)
         scaled = np.divide(table.points, least, out=np.zeros_like(table.points), where=np.isfinite(least))
         cells = np.where(scaled > 0, np.floor(np.log(np.maximum(scaled, 1e-300)) / math.log(ratio)), -1)
         order = np.lexsort((table.points.sum(axis=1), -table.scores, *cells.T))
-        new = np.ones(order.size, dtype=bool)
-        new[1:] = np.any(cells[order][1:] != cells[order][:-1], axis=1)
-        table = table.chosen(np.sort(order[new]))
+        is_first = np.ones(order.size, dtype=bool)
+        is_first[1:] = np.any(cells[order][1:] != cells[order][:-1], axis=1)
+        table = table.select(np.sort(order[is_first]))
         ratio **= 1.3
     return table

@@ -1,4 +1,4 @@
-"""What every planner returns, and what every planner is."""
+"""The plan that every planner returns, and the base class of planners."""
 
 from __future__ import annotations
 
@@ -24,39 +24,41 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much to keep at each drop location, and what comes of it.
+    """The keep at each drop location, and the rates and loads that result.
 
-    All numbers follow from ``keep`` by walking the network, whoever made the plan: a planner's own idea of its score is not
-    taken on trust. ``loads`` are CPU seconds a second, to be held against ``capacities``.
+    All other numbers are computed from ``keep`` by propagating the rates through the network. They do not rely on the planner's
+    own estimates. ``loads`` are in CPU seconds per second, like ``capacities``; ``links`` are in tuples per second, like
+    ``bandwidths``.
     """
 
     method: str
     rates: Mapping[str, float]
     keep: Mapping[str, float]
     score: float
-    """Total weighted throughput (paper 000, equation 3)."""
+    """The total weighted throughput (Staying FIT, equation 3)."""
     loads: Mapping[str, float]
     throughput: Mapping[str, float]
     capacities: Mapping[str, float]
     overloaded: bool
-    """Whether the network would be overloaded without the plan."""
+    """Whether the network is overloaded if nothing is dropped."""
     links: Mapping[str, float]
     bandwidths: Mapping[str, float]
     notes: tuple[str, ...] = ()
+    """What a user of the plan should know."""
 
     @property
     def feasible(self) -> bool:
-        """Whether every node can do what the plan leaves it, and every link can carry it."""
+        """Whether no node exceeds its capacity and no link its bandwidth under the plan."""
         pairs = ((self.loads, self.capacities), (self.links, self.bandwidths))
         return all(used[name] <= limit * (1 + _TOLERANCE) for used, limits in pairs for name, limit in limits.items())
 
     @property
     def bottleneck(self) -> str:
-        """The node that has the least left."""
+        """The node with the highest load relative to its capacity."""
         return max(self.loads, key=lambda name: self.loads[name] / self.capacities[name])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``penstock plan --json`` prints."""
+        """Return the plan as ``penstock plan --json`` prints it."""
         return {
             "method": self.method,
             "score": self.score,
@@ -71,61 +73,78 @@ class Plan:
 
 
 class Planner(ABC):
-    """Answers one question: at these rates, how much to keep where? A method is a class with ``_keep`` and a ``name``."""
+    """Base class of planners, which answer how much each drop location should keep at given rates.
+
+    A planning method is a subclass with a ``name`` and a ``_keep``. It returns the keeps only when the rates overload the
+    network; ``plan`` handles all other cases and computes the loads, the throughputs and the score.
+    """
 
     name: ClassVar[str]
-    _in_advance: ClassVar[bool] = False
-    """Whether it plans for rates that it does not know yet."""
+    _plans_ahead: ClassVar[bool] = False
+    """Whether the method prepares plans before it knows the rates."""
 
     def __init__(self, network: Network, flows: Flows | None = None) -> None:
         self.network = network
         self.flows = flows if flows is not None else Flows(network)
 
     def plan(self, rates: Mapping[str, float]) -> Plan:
-        """Return the plan for these rates, by input, in tuples a second."""
-        found, notes = check_rates(self.network, rates)
+        """Return the plan for these rates.
+
+        Parameters
+        ----------
+        rates
+            Tuples per second by input. A rate above the ``max_rate`` of its input is planned for at ``max_rate``; the excess is
+            dropped where the input enters, and a note says so.
+
+        Raises
+        ------
+        PenstockError
+            If a rate is missing, unknown, negative or not finite.
+        """
+        planned, notes = check_rates(self.network, rates)
         if not any(operator.cost for operator in self.network.operators.values()) and not self.network.bandwidths:
-            notes = (*notes, "no operator costs anything: nothing is ever overloaded")
+            notes = (*notes, "no operator has a cost, so nothing is ever overloaded")
         notes = (*notes, *self._caveats())
-        real = np.array([float(rates[name]) for name in self.network.inputs])
-        keep = self._whole(found) if self.flows.overloaded(found) else np.ones(len(self.flows.locations))
-        if np.any(real > found):  # what comes beyond a max_rate is dropped where it enters
-            keep[: real.size] *= np.divide(found, real, out=np.ones_like(real), where=real > found)
-        return self._evaluated(real, keep, overloaded=self.flows.overloaded(real), notes=notes)
+        offered = np.array([float(rates[name]) for name in self.network.inputs])
+        keep = self._drop_worthless_first(planned) if self.flows.is_overloaded(planned) else np.ones(len(self.flows.locations))
+        if np.any(offered > planned):  # drop what exceeds a max_rate where it enters
+            keep[: offered.size] *= np.divide(planned, offered, out=np.ones_like(offered), where=offered > planned)
+        return self._evaluate(offered, keep, overloaded=self.flows.is_overloaded(offered), notes=notes)
 
     def _caveats(self) -> tuple[str, ...]:
-        """What a user of its plans should know."""
+        """Return notes for every plan of this planner."""
         return ()
 
-    def _whole(self, rates: Vector) -> Vector:
-        """Plans made in advance are for what is worth something: the rest goes first, and whole.
+    def _drop_worthless_first(self, rates: Vector) -> Vector:
+        """Return the keeps; a method that plans ahead first drops every input that adds nothing to the score.
 
-        Next to a score of nearly nothing no finite number of plans keeps a relative error.
+        Such a method bounds the relative error. With scores near 0, no finite number of plans can.
         """
-        if not self._in_advance or self._worthy.all():
+        if not self._plans_ahead or self._has_worth.all():
             return self._keep(rates)
-        left = np.where(self._worthy, rates, 0.0)
-        keep = self._keep(left) if self.flows.overloaded(left) else np.ones(len(self.flows.locations))
-        keep[: rates.size][~self._worthy] = 0.0
+        worthwhile = np.where(self._has_worth, rates, 0.0)
+        keep = self._keep(worthwhile) if self.flows.is_overloaded(worthwhile) else np.ones(len(self.flows.locations))
+        keep[: rates.size][~self._has_worth] = 0.0
         return keep
 
     @cached_property
-    def _worthy(self) -> NDArray[np.bool_]:
+    def _has_worth(self) -> NDArray[np.bool_]:
+        """By input: whether its tuples add to the score."""
         quality = Coefficients(self.network).quality
         return np.array([quality[name] > 0 for name in self.flows.inputs])
 
     @abstractmethod
     def _keep(self, rates: Vector) -> Vector:
-        """Return the keep at each location of ``flows`` for rates that overload the network."""
+        """Return the keep at each location of ``flows``, for rates that overload the network."""
 
-    def _evaluated(self, rates: Vector, keep: Vector, *, overloaded: bool, notes: tuple[str, ...]) -> Plan:
+    def _evaluate(self, rates: Vector, keep: Vector, *, overloaded: bool, notes: tuple[str, ...]) -> Plan:
         flows = self.flows
-        y = flows.passing(rates, keep)
+        y = flows.propagate(rates, keep)
         through = flows.through @ y
         return Plan(
             self.name,
             dict(zip(flows.inputs, rates.tolist(), strict=True)),
-            dict(zip(flows.place, keep.tolist(), strict=True)),
+            dict(zip(flows.location_index, keep.tolist(), strict=True)),
             float(through @ flows.weights),
             dict(zip(flows.nodes, (flows.loads @ y).tolist(), strict=True)),
             dict(zip(flows.outputs, through.tolist(), strict=True)),
@@ -138,27 +157,27 @@ class Planner(ABC):
 
 
 def check_rates(network: Network, rates: Mapping[str, float]) -> tuple[Vector, tuple[str, ...]]:
-    """Return the rates in the order of the inputs, none above its ``max_rate``, and what had to be said about them."""
+    """Return the rates in the order of the inputs, each capped at its ``max_rate``, and a note for each that was capped."""
     unknown = [name for name in rates if name not in network.inputs]
     if unknown:
-        raise PenstockError(f"rate of {unknown[0]!r}: there is no such input; there are {', '.join(network.inputs)}")
+        raise PenstockError(f"rate of {unknown[0]!r}: there is no such input; inputs: {', '.join(network.inputs)}")
     missing = [name for name in network.inputs if name not in rates]
     if missing:
-        raise PenstockError(f"no rate for input {missing[0]!r}: give one for each of {', '.join(network.inputs)}")
+        raise PenstockError(f"no rate for input {missing[0]!r}: give a rate for each of {', '.join(network.inputs)}")
     notes = []
-    found = np.empty(len(network.inputs))
+    capped = np.empty(len(network.inputs))
     for number, (name, stream) in enumerate(network.inputs.items()):
         rate = rates[name]
         if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not (math.isfinite(rate) and rate >= 0):
             raise PenstockError(f"rate of {name!r} must be finite and not negative, got {rate!r}")
         if rate > stream.max_rate:
-            notes.append(f"rate of {name!r} was {rate:g}, above its max_rate: planned for {stream.max_rate:g}")
-        found[number] = min(float(rate), stream.max_rate)
-    return found, tuple(notes)
+            notes.append(f"the rate of {name!r} is {rate:g}, above its max_rate: planned for {stream.max_rate:g}")
+        capped[number] = min(float(rate), stream.max_rate)
+    return capped, tuple(notes)
 
 
 def check_epsilon(epsilon: float) -> float:
-    """Return a relative error bound, or say what is wrong with it."""
+    """Return a relative error bound, or raise if it is not in (0, 1)."""
     if not (isinstance(epsilon, int | float) and 0 < epsilon < 1):
         raise PenstockError(f"epsilon must lie in (0, 1), got {epsilon!r}")
     return float(epsilon)

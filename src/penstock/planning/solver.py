@@ -1,4 +1,4 @@
-"""Solver and Solver-W: plans for the whole space of rates in advance, in a region quadtree."""
+"""Solver and Solver-W: plans for the whole space of rates, prepared in advance in a region quadtree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
-from penstock.network.coefficients import cheapest_ways
+from penstock.network.coefficients import cheapest_path_costs
 from penstock.network.model import Network
 from penstock.planning.exact import Exact
 from penstock.planning.flows import Flows, Vector
@@ -22,14 +22,14 @@ from penstock.planning.workload import Workload
 
 __all__ = ["Solver", "SolverW", "useful_rates"]
 
-_MOST_INPUTS = 12
+_MAX_INPUTS = 12
 
 Scorer = Callable[[Vector], tuple[float, Vector]]
-"""From rates to the best score and the keep at each location."""
+"""Maps rates to the optimal score and the keep at each location."""
 
 
-class _OneByOne:
-    """Plans by a function that is called for each point."""
+class _PointByPoint:
+    """Plans from a scorer that is called once per point. Has the methods of ``Parametric``."""
 
     def __init__(self, scorer: Scorer) -> None:
         self._scorer = scorer
@@ -37,27 +37,87 @@ class _OneByOne:
 
     def solve(self, rates: NDArray[np.float64]) -> tuple[Vector, NDArray[np.int64]]:
         first = len(self._keeps)
-        found = [self._scorer(row) for row in rates]
-        self._keeps += [keep for _, keep in found]
-        return np.array([score for score, _ in found]), np.arange(first, len(self._keeps))
+        solutions = [self._scorer(row) for row in rates]
+        self._keeps += [keep for _, keep in solutions]
+        return np.array([score for score, _ in solutions]), np.arange(first, len(self._keeps))
 
-    def keep(self, rates: Vector, number: int) -> Vector:  # noqa: ARG002 - as Parametric has it
+    def keep(self, rates: Vector, number: int) -> Vector:  # noqa: ARG002 - the signature of Parametric
         return self._keeps[number].copy()
 
     @property
-    def solved(self) -> int:
+    def programs_solved(self) -> int:
         return len(self._keeps)
 
 
+class _PlannedPoints:
+    """The corners of regions that have a plan, numbered in the order of planning."""
+
+    def __init__(self, plans: Parametric | _PointByPoint, flows: Flows, sides: Vector, has_worth: NDArray[np.bool_]) -> None:
+        self._plans, self._flows = plans, flows
+        self._unit = sides / SIDE
+        self._has_worth = has_worth
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._plan_numbers: list[int] = []
+        self.scores: list[float] = []
+        self.overloaded: list[bool] = []
+
+    def add(self, corners: list[tuple[int, ...]]) -> None:
+        """Plan for all corners that have no plan yet, in one call."""
+        new = [corner for corner in dict.fromkeys(corners) if corner not in self._numbers]
+        if not new:
+            return
+        rates = np.zeros((len(new), self._has_worth.size))
+        rates[:, self._has_worth] = np.array(new) * self._unit
+        scores, plan_numbers = self._plans.solve(rates)
+        self._numbers.update(zip(new, range(len(self.scores), len(self.scores) + len(new)), strict=True))
+        self.scores += scores.tolist()
+        self._plan_numbers += plan_numbers.tolist()
+        self.overloaded += self._flows.are_overloaded(rates).tolist()
+
+    def number(self, corner: tuple[int, ...]) -> int:
+        """Return the number of a corner, after planning for it if necessary."""
+        if corner not in self._numbers:
+            self.add([corner])
+        return self._numbers[corner]
+
+    def rates(self, corner: tuple[int, ...]) -> Vector:
+        """Return the input rates at a corner; 0 for inputs without worth."""
+        rates = np.zeros(self._has_worth.size)
+        rates[self._has_worth] = np.array(corner) * self._unit
+        return rates
+
+    def keep(self, corner: tuple[int, ...]) -> Vector:
+        """Return the keep at each location in the plan of a corner."""
+        return self._plans.keep(self.rates(corner), self._plan_numbers[self.number(corner)])
+
+
 class Solver(Planner):
-    """Paper 000, section 5.1: divide the space of rates until one plan does for all rates of a region.
+    """Divides the space of rates in advance until one plan serves all rates of a region, within epsilon of the best score.
 
-    The best score never falls when a rate rises, so between the bottom-most point p and the top-most point q of a region every
-    score lies between theirs. If ``(score(q) - score(p)) / score(q)`` is at most epsilon, all points of the region may use the
-    plan of p: their rates are first scaled down to p. Regions wait in a queue, the one with the greatest error on top, so
-    division may stop at any time: at ``epsilon``, after ``max_programs`` linear programs or ``max_seconds``; ``error`` says how
-    far it came. A plan is then found in the quadtree in microseconds.
+    Staying FIT (Tatbul, Çetintemel, Zdonik), section 5.1. The best score never falls when a rate rises, so every score in a
+    region lies between the scores of its bottom-most point p and its top-most point q. If ``(score(q) - score(p)) / score(q)``
+    is at most epsilon, all rates in the region can be scaled down to p and use the plan of p. The region with the greatest error
+    is divided next, so the division can stop at any time; ``error`` is the error that remains. At run time, a plan is one lookup
+    in the quadtree, in microseconds.
 
+    Where it fails: a division produces 2^m regions for m inputs, so more than 12 inputs are rejected. Every input needs a
+    ``max_rate``. Floors are not supported, because scaling down to p can violate them.
+
+    Parameters
+    ----------
+    network
+        The network to plan for.
+    epsilon
+        The relative error of the score that is allowed, in (0, 1).
+    max_programs, max_seconds
+        Stop after this many planned points or this long, even if the error is above epsilon. Plans then carry a note.
+    clock
+        The clock for ``max_seconds``.
+    scorer
+        Computes the optimal score and keeps, instead of the exact planner. For comparisons.
+
+    Examples
+    --------
     >>> from penstock.network import NetworkBuilder
     >>> network = (
     ...     NetworkBuilder().node("A").input("i1", max_rate=100.0).input("i2", max_rate=100.0)
@@ -68,10 +128,15 @@ class Solver(Planner):
     >>> best = Exact(network).plan({"i1": 70.0, "i2": 90.0}).score
     >>> solver.plan({"i1": 70.0, "i2": 90.0}).score >= 0.95 * best
     True
+
+    References
+    ----------
+    N. Tatbul, U. Çetintemel, S. Zdonik: Staying FIT: Efficient Load Shedding Techniques for Distributed Stream Processing.
+    VLDB 2007.
     """
 
     name: ClassVar[str] = "solver"
-    _in_advance = True
+    _plans_ahead = True
 
     def __init__(
         self,
@@ -85,165 +150,169 @@ class Solver(Planner):
     ) -> None:
         super().__init__(network, Flows(network))
         self.epsilon = check_epsilon(epsilon)
-        if network.has_floors:
-            raise PenstockError(f"{self.name} scales rates down to those it has planned for, which keeps no floors: use exact")
-        for what, limit in (("max_programs", max_programs), ("max_seconds", max_seconds)):
+        for option, limit in (("max_programs", max_programs), ("max_seconds", max_seconds)):
             if limit is not None and not limit > 0:
-                raise PenstockError(f"{what} must be positive, got {limit}")
-        for name, stream in network.inputs.items():
-            if not np.isfinite(stream.max_rate):
-                raise PenstockError(
-                    f"input {name!r} has no max_rate: {self.name} plans for a space that has an end, so give it one"
-                )
+                raise PenstockError(f"{option} must be positive, got {limit}")
+        _check_network(self.name, network, dimensions=int(self._has_worth.sum()))
         self._limits = np.array([stream.max_rate for stream in network.inputs.values()])
-        if self._worthy.sum() > _MOST_INPUTS:
-            raise PenstockError(
-                f"{self.name} divides a region of {self._worthy.sum()} inputs into 2^{self._worthy.sum()} parts: use exact"
-            )
-        # Beyond what can be of use more of an input changes nothing: such rates are those at the edge, which is overloaded.
-        self._sides = np.minimum(self._limits, 2.0 * useful_rates(network))[self._worthy]
-        self._plans = Parametric(Exact(network, self.flows)) if scorer is None else _OneByOne(scorer)
-        self._all_worthy = bool(self._worthy.all())
-        self._tree = RegionQuadtree(self._sides.tolist())
-        self._points: dict[tuple[int, ...], int] = {}
-        self._scores: list[float] = []
-        self._numbers: list[int] = []
-        self._overloaded: list[bool] = []
+        # Beyond the useful rate, more of an input changes nothing: such rates are treated like those at the edge of the space.
+        sides = np.minimum(self._limits, 2.0 * useful_rates(network))[self._has_worth]
+        self._plans = Parametric(Exact(network, self.flows)) if scorer is None else _PointByPoint(scorer)
+        self._all_have_worth = bool(self._has_worth.all())
+        self._tree = RegionQuadtree(sides.tolist())
+        self._points = _PlannedPoints(self._plans, self.flows, sides, self._has_worth)
         self._divide(max_programs, max_seconds, clock)
 
     def _divide(self, max_programs: int | None, max_seconds: float | None, clock: Callable[[], float]) -> None:
-        """Divide the region with the greatest error until the errors are small enough."""
+        """Divide the region with the highest priority until the error is small enough."""
         queue: list[tuple[float, int]] = []
-        worst_left = 0.0  # of what can't be divided any more
-        total = self._queue_up(0, queue)
-        begin = clock()
+        worst_undividable = 0.0
+        total = self._enqueue(0, queue)
+        start_s = clock()
         while queue and not self._is_enough(-queue[0][0], total):
-            if max_programs is not None and len(self._scores) >= max_programs:
+            if max_programs is not None and len(self._points.scores) >= max_programs:
                 break
-            if max_seconds is not None and clock() - begin >= max_seconds:
+            if max_seconds is not None and clock() - start_s >= max_seconds:
                 break
-            weight, region = heapq.heappop(queue)
+            negative_priority, region = heapq.heappop(queue)
             if not self._tree.can_divide(region):
-                worst_left = max(worst_left, -weight)
+                worst_undividable = max(worst_undividable, -negative_priority)
                 continue
-            total += weight
+            total += negative_priority
             parts = self._tree.divide(region)
-            self._meet([corner for part in parts for corner in self._tree.corners(part)])
+            self._points.add([corner for part in parts for corner in self._tree.corners(part)])
             for part in parts:
-                total += self._queue_up(part, queue)
-        self.error = self._left(max([worst_left, *(-weight for weight, _ in queue)]), total)
-        """The error that is left: of the worst region, or for Solver-W the expected one."""
+                total += self._enqueue(part, queue)
+        self.error = self._remaining_error(max([worst_undividable, *(-priority for priority, _ in queue)]), total)
+        """The error that remains: of the worst region, or for Solver-W the expected error."""
 
     def _caveats(self) -> tuple[str, ...]:
         if self.error <= self.epsilon:
             return ()
         return (f"{self.name} stopped at an error of {self.error:.2%}, above its epsilon of {self.epsilon:.2%}",)
 
-    def _queue_up(self, region: int, queue: list[tuple[float, int]]) -> float:
-        weight = self._weight(region)
-        if weight > 0.0:
-            heapq.heappush(queue, (-weight, region))
-        return weight
+    def _enqueue(self, region: int, queue: list[tuple[float, int]]) -> float:
+        priority = self._priority(region)
+        if priority > 0.0:
+            heapq.heappush(queue, (-priority, region))
+        return priority
 
-    def _is_enough(self, worst: float, total: float) -> bool:  # noqa: ARG002 - Solver-W looks at the total
+    def _is_enough(self, worst: float, total: float) -> bool:  # noqa: ARG002 - Solver-W uses the total
         return worst <= self.epsilon
 
-    def _left(self, worst: float, total: float) -> float:  # noqa: ARG002 - Solver-W looks at the total
+    def _remaining_error(self, worst: float, total: float) -> float:  # noqa: ARG002 - Solver-W uses the total
         return worst
 
-    def _weight(self, region: int) -> float:
+    def _priority(self, region: int) -> float:
         return self._region_error(region)
 
     def _region_error(self, region: int) -> float:
-        """The percent error of a region: 0 if its top-most point is feasible, because then all of it is."""
+        """Return the relative error of a region: 0 if its top-most point is feasible, because then all its points are."""
         bottom, top = self._tree.corners(region)
-        q = self._point(top)
-        if not self._overloaded[q] or self._scores[q] <= 0.0:
+        points = self._points
+        q = points.number(top)
+        if not points.overloaded[q] or points.scores[q] <= 0.0:
             return 0.0
-        return max(0.0, 1.0 - self._scores[self._point(bottom)] / self._scores[q])
-
-    def _meet(self, corners: list[tuple[int, ...]]) -> None:
-        """Plan for corners that were not met before, all at once."""
-        new = [corner for corner in dict.fromkeys(corners) if corner not in self._points]
-        if not new:
-            return
-        rates = np.zeros((len(new), self._worthy.size))
-        rates[:, self._worthy] = np.array(new) * (self._sides / SIDE)
-        scores, numbers = self._plans.solve(rates)
-        self._points.update(zip(new, range(len(self._scores), len(self._scores) + len(new)), strict=True))
-        self._scores += scores.tolist()
-        self._numbers += numbers.tolist()
-        self._overloaded += self.flows.overloads(rates).tolist()
-
-    def _point(self, corner: tuple[int, ...]) -> int:
-        """The number of a corner."""
-        if corner not in self._points:
-            self._meet([corner])
-        return self._points[corner]
-
-    def _rates(self, corner: tuple[int, ...]) -> Vector:
-        found = np.zeros(self._worthy.size)
-        found[self._worthy] = np.array(corner) * (self._sides / SIDE)
-        return found
+        return max(0.0, 1.0 - points.scores[points.number(bottom)] / points.scores[q])
 
     def _keep(self, rates: Vector) -> Vector:
         """Scale the rates down to the bottom-most point of their region and use its plan."""
-        bottom, _ = self._tree.corners(self._tree.find(rates[self._worthy].tolist()))
-        point = self._rates(bottom)
-        keep = self._plans.keep(point, self._numbers[self._point(bottom)])
+        bottom, _ = self._tree.corners(self._tree.find(rates[self._has_worth].tolist()))
+        point, keep = self._points.rates(bottom), self._points.keep(bottom)
         keep[: rates.size] *= np.divide(np.minimum(point, rates), rates, out=np.ones_like(rates), where=rates > 0)
         return keep
 
     def lookup(self, rates: list[float]) -> int:
-        """The region of some rates: what happens at run time before a plan is put into effect."""
+        """Return the region of some rates: the search that selects a plan at run time."""
         return self._tree.find(
-            rates if self._all_worthy else [rate for rate, worthy in zip(rates, self._worthy, strict=True) if worthy]
+            rates if self._all_have_worth else [rate for rate, has_worth in zip(rates, self._has_worth, strict=True) if has_worth]
         )
 
     def expected_error(self, workload: Workload) -> float:
-        """What the regions' errors come to under a workload."""
-        found = 0.0
+        """Return the expected error under a workload: the sum over all regions of probability times error."""
+        expected = 0.0
         for region in self._tree.leaves():
             if error := self._region_error(region):
-                found += error * self._mass(workload, region)
-        return found
+                expected += error * self._mass(workload, region)
+        return expected
 
     def _mass(self, workload: Workload, region: int) -> float:
-        """How likely a region is: at the edge with all beyond it, and whatever the inputs are that are worth nothing."""
+        """Return the probability of a region, with all rates beyond the edge of the space and any rates of worthless inputs."""
         bottom, top = self._tree.corners(region)
-        upper = np.where(self._worthy, self._rates(top), self._limits)
-        at_edge = np.zeros(self._worthy.size, dtype=bool)
-        at_edge[self._worthy] = np.array(top) >= SIDE
-        return workload.mass(self._rates(bottom).tolist(), np.where(at_edge, self._limits, upper).tolist())
+        upper = np.where(self._has_worth, self._points.rates(top), self._limits)
+        at_edge = np.zeros(self._has_worth.size, dtype=bool)
+        at_edge[self._has_worth] = np.array(top) >= SIDE
+        return workload.mass(self._points.rates(bottom).tolist(), np.where(at_edge, self._limits, upper).tolist())
 
     @property
     def programs(self) -> int:
-        """For how many points there is a plan: a linear program each, if none is saved."""
-        return len(self._scores)
+        """The number of planned points: one linear program each, unless a known basis fits."""
+        return len(self._points.scores)
 
     @property
-    def solved(self) -> int:
-        """How many linear programs were really solved."""
-        return self._plans.solved
+    def programs_solved(self) -> int:
+        """The number of linear programs that were actually solved."""
+        return self._plans.programs_solved
 
     @property
     def regions(self) -> int:
-        """How many regions there are, divided ones not counted."""
+        """The number of regions that are not divided."""
         return len(self._tree.leaves())
 
 
+def _check_network(method: str, network: Network, *, dimensions: int) -> None:
+    if network.has_floors:
+        raise PenstockError(f"{method} does not support floors, because it scales rates down to planned points: use exact")
+    for name, stream in network.inputs.items():
+        if not np.isfinite(stream.max_rate):
+            raise PenstockError(f"input {name!r} has no max_rate: {method} needs one to bound the space of rates")
+    if dimensions > _MAX_INPUTS:
+        raise PenstockError(f"{method} would divide a region of {dimensions} inputs into 2^{dimensions} parts: use exact")
+
+
 def useful_rates(network: Network) -> Vector:
-    """By input: a rate beyond which more of it brings nothing, because no way to an output could take it."""
-    cheapest = cheapest_ways(network)
+    """Return, by input, a rate beyond which more tuples add nothing, because no path to an output can process them."""
+    cheapest = cheapest_path_costs(network)
     total = sum(node.capacity for node in network.nodes.values())
     return np.array([total / cheapest[name] if cheapest[name] > 0 else np.inf for name in network.inputs])
 
 
 class SolverW(Solver):
-    """Paper 000, section 5.2: the same, where rates have probabilities.
+    """Divides the space of rates like ``Solver``, but bounds the expected error under a workload.
 
-    A region of probability p and error e adds ``p * e`` to the expected error; the region that adds most is divided next, until
-    the sum is at most epsilon. Rates that hardly ever occur may then be far from optimal.
+    Staying FIT (Tatbul, Çetintemel, Zdonik), section 5.2. A region of probability p and error e contributes ``p * e`` to the
+    expected error. The region that contributes most is divided next, until the sum is at most epsilon.
+
+    Where it fails: as ``Solver`` does. In addition, plans for improbable rates may be far from optimal, and the bound is only as
+    good as the workload.
+
+    Parameters
+    ----------
+    network, max_programs, max_seconds, clock, scorer
+        As for ``Solver``.
+    epsilon
+        The expected relative error of the score that is allowed, in (0, 1).
+    workload
+        The probability distribution of the input rates.
+
+    Examples
+    --------
+    >>> from penstock.network import NetworkBuilder
+    >>> from penstock.planning import Exponential
+    >>> network = (
+    ...     NetworkBuilder().node("A").input("i1", max_rate=100.0).input("i2", max_rate=100.0)
+    ...     .operator("a1", "A", "i1", cost=0.02).operator("a2", "A", "i2", cost=0.01)
+    ...     .output("q1", "a1").output("q2", "a2").build()
+    ... )
+    >>> workload = Exponential([10.0, 20.0], limits=[100.0, 100.0])
+    >>> weighted, uniform = SolverW(network, 0.05, workload=workload), Solver(network, 0.05)
+    >>> weighted.error <= 0.05, weighted.programs < uniform.programs
+    (True, True)
+
+    References
+    ----------
+    N. Tatbul, U. Çetintemel, S. Zdonik: Staying FIT: Efficient Load Shedding Techniques for Distributed Stream Processing.
+    VLDB 2007.
     """
 
     name: ClassVar[str] = "solver-w"
@@ -262,13 +331,13 @@ class SolverW(Solver):
         self._workload = workload
         super().__init__(network, epsilon, max_programs=max_programs, max_seconds=max_seconds, clock=clock, scorer=scorer)
 
-    def _is_enough(self, worst: float, total: float) -> bool:  # noqa: ARG002 - Solver looks at the worst
+    def _is_enough(self, worst: float, total: float) -> bool:  # noqa: ARG002 - Solver uses the worst
         return total <= self.epsilon
 
-    def _left(self, worst: float, total: float) -> float:  # noqa: ARG002 - Solver looks at the worst
+    def _remaining_error(self, worst: float, total: float) -> float:  # noqa: ARG002 - Solver uses the worst
         return max(0.0, total)
 
-    def _weight(self, region: int) -> float:
+    def _priority(self, region: int) -> float:
         error = self._region_error(region)
         if error <= 0.0:
             return 0.0

@@ -1,4 +1,4 @@
-"""How likely rates are: the workloads of Solver-W."""
+"""Workloads: probability distributions of the input rates, for Solver-W."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ __all__ = ["Empirical", "Exponential", "Workload"]
 
 
 class Workload(Protocol):
-    """Says how likely it is that the rates lie in a box."""
+    """A probability distribution of the input rates."""
 
     def mass(self, lower: Sequence[float], upper: Sequence[float]) -> float:
-        """The probability of a box; the box that ends at the greatest rates takes all above them too."""
+        """Return the probability of a box of rates; a box that ends at the limit of an input includes all rates above it."""
 
 
 class Exponential:
-    """Independent exponential rates, each with its mean.
+    """Independent exponentially distributed rates, each with its own mean.
 
-    Paper 000 calls the parameter lambda and says that with a greater one rates are higher, so it is the mean and not its inverse.
+    Staying FIT calls the parameter lambda and has higher rates for a larger lambda (section 8.2.2), so it is the mean and not its
+    inverse.
 
+    Examples
+    --------
     >>> round(Exponential([2.0], [10.0]).mass([0.0], [2.0]), 3)
     0.632
     """
@@ -39,17 +42,19 @@ class Exponential:
         self._means, self._limits = tuple(means), tuple(limits)
 
     def mass(self, lower: Sequence[float], upper: Sequence[float]) -> float:
-        """The product over the dimensions."""
-        found = 1.0
+        """Return the product of the probabilities along each dimension."""
+        probability = 1.0
         for low, high, mean, limit in zip(lower, upper, self._means, self._limits, strict=True):
             above = 0.0 if high >= limit else math.exp(-high / mean)
-            found *= math.exp(-low / mean) - above
-        return found
+            probability *= math.exp(-low / mean) - above
+        return probability
 
 
 class Empirical:
-    """The rates that were seen: each sample, a rate for every input, has the same probability.
+    """Recorded rates. Each sample, one rate per input, has the same probability.
 
+    Examples
+    --------
     >>> Empirical(np.array([[1.0, 2.0], [5.0, 5.0]]), [10.0, 10.0]).mass([0.0, 0.0], [3.0, 3.0])
     0.5
     """
@@ -65,17 +70,17 @@ class Empirical:
         self._samples = np.minimum(samples, self._limits)
 
     def mass(self, lower: Sequence[float], upper: Sequence[float]) -> float:
-        """The share of the samples in the box."""
+        """Return the share of the samples in the box."""
         high = np.asarray(upper)
         below = (self._samples < high) | (high >= self._limits)
         return float(np.mean(np.all((self._samples >= np.asarray(lower)) & below, axis=1)))
 
     @classmethod
-    def of_trace(cls, rates: Mapping[str, NDArray[np.float64]], limits: Mapping[str, float]) -> Empirical:
-        """Take the recorded rates of each input, all of the same length; ``limits`` has the order of the network's inputs."""
-        wrong = sorted(set(rates) ^ set(limits))
-        if wrong:
-            raise PenstockError(f"the trace and the network differ in input {wrong[0]!r}")
+    def from_trace(cls, rates: Mapping[str, NDArray[np.float64]], limits: Mapping[str, float]) -> Empirical:
+        """Use recorded rates by input, all of the same length; ``limits`` has the inputs in the order of the network."""
+        unmatched = sorted(set(rates) ^ set(limits))
+        if unmatched:
+            raise PenstockError(f"the trace and the network differ in input {unmatched[0]!r}")
         lengths = {len(series) for series in rates.values()}
         if len(lengths) != 1:
             raise PenstockError(f"the rates of the inputs differ in length: {sorted(lengths)}")

@@ -1,4 +1,4 @@
-"""Query networks as YAML, with the line of whatever is wrong.
+"""Parse query networks written in YAML. Error messages name the line.
 
 .. code-block:: yaml
 
@@ -10,9 +10,9 @@
     outputs:   {q1: {from: j, weight: 1}}
     links:     {a1->j: {bandwidth: 500}}
 
-Windows such as ``[10s, 5s]`` are in seconds. What the parts read, do and write when the network is run on Spark stands beside
-their numbers: ``format`` and ``options`` of an input or an output; ``where``, ``select``, ``group`` and ``agg``, ``on`` and
-``how``, ``busy``, or a ``function`` of an operator.
+Windows with a unit, such as ``[10s, 5s]``, are in time; without a unit they are in tuples. To run the network on Spark, say in
+the same file what its parts read, do and write: ``format`` and ``options`` for an input or an output; ``where``, ``select``,
+``group`` and ``agg``, ``on`` and ``how``, ``busy``, or ``function`` for an operator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from penstock.network.model import Kind, Network
 
 __all__ = ["load_network", "parse_network"]
 
-_SECTIONS = ("nodes", "inputs", "operators", "outputs", "links")
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "node": ("capacity",),
     "input": ("max_rate", "floor"),
@@ -38,7 +37,15 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "output": ("from", "weight", "floor"),
     "link": ("bandwidth",),
 }
-# What a part reads, does or writes when the network is run; plans don't need it.
+_EXAMPLES: Mapping[str, str] = {
+    "nodes": "capacity: 1.0",
+    "inputs": "max_rate: 100",
+    "operators": "node: A, from: i1, cost: 0.001",
+    "outputs": "from: a1, weight: 1",
+    "links": "bandwidth: 100",
+}
+_SECTIONS = tuple(_EXAMPLES)
+# What a part reads, does or writes when the network runs; planners ignore it.
 _WORK: Mapping[str, tuple[str, ...]] = {
     "node": (),
     "input": ("format", "options", "schema", "arrival", "watermark"),
@@ -46,12 +53,18 @@ _WORK: Mapping[str, tuple[str, ...]] = {
     "output": ("format", "options", "path"),
     "link": ("max_batches",),
 }
-# The base loader leaves values as text: what a field means is known here, and guessing types takes as long as all the rest.
+# The base loader leaves values as text. We know the type of each field, and guessing types would double the parse time.
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 def load_network(path: str | Path) -> Network:
-    """Read a network from a YAML file."""
+    """Read a network from a YAML file.
+
+    Raises
+    ------
+    PenstockError
+        If the file cannot be read or is not a valid network. The message names the file and the line.
+    """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -67,6 +80,13 @@ def load_network(path: str | Path) -> Network:
 def parse_network(text: str) -> Network:
     """Read a network from YAML text.
 
+    Raises
+    ------
+    PenstockError
+        If the text is not a valid network. The message names the line.
+
+    Examples
+    --------
     >>> network = parse_network('''
     ... nodes: {A: {capacity: 1.0}}
     ... inputs: {i: {max_rate: 10}}
@@ -84,12 +104,12 @@ def parse_network(text: str) -> Network:
         root = yaml.compose(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 1}: " if mark is not None else ""
-        raise PenstockError(f"{place}not YAML: {getattr(error, 'problem', None) or error}") from error
+        prefix = f"line {mark.line + 1}: " if mark is not None else ""
+        raise PenstockError(f"{prefix}not YAML: {getattr(error, 'problem', None) or error}") from error
     if not isinstance(root, yaml.MappingNode):
         raise PenstockError(f"not a network: expected the sections {', '.join(_SECTIONS)}")
     builder = NetworkBuilder()
-    sections = _sections(root)
+    sections = _read_sections(root)
     for name, values in _members(sections, "nodes"):
         fields = _Fields("node", name, values)
         builder.node(name, fields.number("capacity", 1.0), line=fields.line)
@@ -98,24 +118,26 @@ def parse_network(text: str) -> Network:
         options = {key: fields.number(key) for key in ("max_rate", "floor") if fields.has(key)}
         builder.input(name, **options, line=fields.line, does=fields.work())
     for name, values in _members(sections, "operators"):
-        _operator(builder, name, values)
+        _add_operator(builder, _Fields("operator", name, values), name)
     for name, values in _members(sections, "outputs"):
         fields = _Fields("output", name, values)
         options = {key: fields.number(key) for key in ("weight", "floor") if fields.has(key)}
         builder.output(name, fields.text("from"), **options, line=fields.line, does=fields.work())
     for name, values in _members(sections, "links"):
-        fields = _Fields("link", name, values)
-        source, arrow, target = name.partition("->")
-        if not arrow:
-            raise PenstockError(f"line {fields.line}: link {name!r}: an arc is written 'a1->b1'")
-        if fields.has("bandwidth") or not fields.has("max_batches"):
-            builder.link(source, target, fields.number("bandwidth"))
-        builder.note_work(name, fields.work())
+        _add_link(builder, _Fields("link", name, values), name)
     return builder.build()
 
 
-def _operator(builder: NetworkBuilder, name: str, values: yaml.MappingNode) -> None:
-    fields = _Fields("operator", name, values)
+def _add_link(builder: NetworkBuilder, fields: _Fields, name: str) -> None:
+    source, arrow, target = name.partition("->")
+    if not arrow:
+        raise PenstockError(f"line {fields.line}: link {name!r}: an arc is written 'a1->b1'")
+    if fields.has("bandwidth") or not fields.has("max_batches"):
+        builder.link(source, target, fields.number("bandwidth"))
+    builder.note_work(name, fields.work())
+
+
+def _add_operator(builder: NetworkBuilder, fields: _Fields, name: str) -> None:
     windows, timed = fields.windows()
     builder.operator(
         name,
@@ -131,148 +153,138 @@ def _operator(builder: NetworkBuilder, name: str, values: yaml.MappingNode) -> N
     )
 
 
-def _sections(root: yaml.MappingNode) -> dict[str, yaml.MappingNode]:
-    found: dict[str, yaml.MappingNode] = {}
+def _read_sections(root: yaml.MappingNode) -> dict[str, yaml.MappingNode]:
+    sections: dict[str, yaml.MappingNode] = {}
     for key, value in root.value:
         if not isinstance(key, yaml.ScalarNode) or key.value not in _SECTIONS:
-            raise PenstockError(f"line {_line(key)}: unknown section {_shown(key)}: there are {', '.join(_SECTIONS)}")
-        if key.value in found:
-            raise PenstockError(f"line {_line(key)}: section {key.value!r} comes twice")
+            raise PenstockError(f"line {_line(key)}: unknown section {_show(key)}; known sections: {', '.join(_SECTIONS)}")
+        if key.value in sections:
+            raise PenstockError(f"line {_line(key)}: section {key.value!r} appears twice")
         if not isinstance(value, yaml.MappingNode):
-            raise PenstockError(f"line {_line(value)}: {key.value} must be names with their values, such as {{A: {{...}}}}")
-        found[key.value] = value
-    return found
+            raise PenstockError(f"line {_line(value)}: {key.value} must map names to values, such as {{A: {{...}}}}")
+        sections[key.value] = value
+    return sections
 
 
 def _members(sections: Mapping[str, yaml.MappingNode], section: str) -> Iterator[tuple[str, yaml.MappingNode]]:
     if section not in sections:
         return
-    seen: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for key, value in sections[section].value:
         name = key.value
         if not isinstance(key, yaml.ScalarNode):
             raise PenstockError(f"line {_line(key)}: a name in {section} must be text")
-        if name in seen:
-            raise PenstockError(f"line {_line(key)}: {section[:-1]} {name!r} is there already, in line {seen[name]}")
-        seen[name] = _line(key)
+        if name in lines:
+            raise PenstockError(f"line {_line(key)}: {section[:-1]} {name!r} is already defined in line {lines[name]}")
+        lines[name] = _line(key)
         if isinstance(value, yaml.ScalarNode) and value.value in ("", "~", "null"):
-            value = yaml.MappingNode("", [], key.start_mark, key.end_mark)  # noqa: PLW2901 - "A:" is "A: {}"
+            value = yaml.MappingNode("", [], key.start_mark, key.end_mark)  # noqa: PLW2901 - "A:" means "A: {}"
         if not isinstance(value, yaml.MappingNode):
-            raise PenstockError(f"line {_line(value)}: {section[:-1]} {name!r} must have values, such as {{{_example(section)}}}")
+            raise PenstockError(f"line {_line(value)}: {section[:-1]} {name!r} needs fields, such as {{{_EXAMPLES[section]}}}")
         yield name, value
 
 
-def _example(section: str) -> str:
-    return {
-        "nodes": "capacity: 1.0",
-        "inputs": "max_rate: 100",
-        "operators": "node: A, from: i1, cost: 0.001",
-        "outputs": "from: a1, weight: 1",
-        "links": "bandwidth: 100",
-    }[section]
-
-
 class _Fields:
-    """The values of one part, with their lines."""
+    """The fields of one part, checked as they are read."""
 
     def __init__(self, kind: str, name: str, values: yaml.MappingNode) -> None:
-        self._what = f"{kind} {name!r}"
+        self._part = f"{kind} {name!r}"
         self._kind = kind
         self.line = _line(values)
         self._values: dict[str, yaml.Node] = {}
         for key, value in values.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise self._wrong(key, "the name of a field must be text")
+                raise self._error(key, "the name of a field must be text")
             known = (*_FIELDS[kind], *_WORK[kind])
             if key.value not in known:
-                raise self._wrong(key, f"has no field {key.value!r}: there are {', '.join(known)}")
+                raise self._error(key, f"has no field {key.value!r}; known fields: {', '.join(known)}")
             if key.value in self._values:
-                raise self._wrong(key, f"has {key.value!r} twice")
+                raise self._error(key, f"has {key.value!r} twice")
             self._values[key.value] = value
 
     def has(self, key: str) -> bool:
         return key in self._values
 
     def work(self) -> dict[str, Any]:
-        """What the part reads, does or writes: text, lists of text, mappings of text."""
-        return {key: self._plain(key, self._values[key]) for key in _WORK[self._kind] if key in self._values}
+        """Return what the part reads, does or writes: text, lists of text, mappings of text."""
+        return {key: self._to_plain(key, self._values[key]) for key in _WORK[self._kind] if key in self._values}
 
-    def _plain(self, key: str, node: yaml.Node) -> str | tuple[str, ...] | dict[str, str]:
+    def _to_plain(self, key: str, node: yaml.Node) -> str | tuple[str, ...] | dict[str, str]:
         if isinstance(node, yaml.SequenceNode):
-            return tuple(self._each(key, node, lambda item: str(item.value)))
+            return tuple(self._read_each(key, node, lambda item: str(item.value)))
         if isinstance(node, yaml.MappingNode):
             if not all(isinstance(part, yaml.ScalarNode) for pair in node.value for part in pair):
-                raise self._wrong(node, f"{key} must be names with single values")
+                raise self._error(node, f"{key} must map names to single values")
             return {str(name.value): str(value.value) for name, value in node.value}
         return self.text(key)
 
     def number(self, key: str, default: float | None = None) -> float:
         node = self._get(key, default is None)
-        return default if node is None and default is not None else self._number(key, node)
+        return default if node is None and default is not None else self._read_number(key, node)
 
     def text(self, key: str, default: str | None = None) -> str:
         node = self._get(key, default is None)
         if node is None and default is not None:
             return default
         if not isinstance(node, yaml.ScalarNode) or not node.value:
-            raise self._wrong(node, f"{key} must be a name, got {_shown(node)}")
+            raise self._error(node, f"{key} must be a name, got {_show(node)}")
         return str(node.value)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """One name, or a list of names."""
+        """Read one name, or a list of names."""
         node = self._get(key, required=True)
         if isinstance(node, yaml.SequenceNode):
-            return tuple(self._each(key, node, lambda item: str(item.value)))
+            return tuple(self._read_each(key, node, lambda item: str(item.value)))
         return (self.text(key),)
 
     def windows(self) -> tuple[tuple[float, float] | None, bool]:
-        """Two windows, and whether they are in seconds."""
+        """Read two windows, and whether they are in seconds."""
         node = self._get("windows", required=False)
         if node is None:
             return None, False
         if not isinstance(node, yaml.SequenceNode) or len(node.value) != 2:
-            raise self._wrong(node, f"windows must be two, such as [100, 50] tuples or [10s, 5s], got {_shown(node)}")
+            raise self._error(node, f"windows must be two values, such as [100, 50] or [10s, 5s], got {_show(node)}")
         units = [isinstance(item.value, str) and item.value[-1:].isalpha() for item in node.value]
         if any(units) and not all(units):
-            raise self._wrong(node, "windows must be both in tuples, such as [100, 50], or both in time, such as [10s, 5s]")
+            raise self._error(node, "windows must both be in tuples, such as [100, 50], or both in time, such as [10s, 5s]")
         timed = any(units)
-        read = self._seconds if timed else (lambda item: self._number("windows", item))
-        left, right = self._each("windows", node, read)
+        read = self._read_seconds if timed else (lambda item: self._read_number("windows", item))
+        left, right = self._read_each("windows", node, read)
         return (left, right), timed
 
-    def _seconds(self, node: yaml.Node) -> float:
+    def _read_seconds(self, node: yaml.Node) -> float:
         try:
             return parse_duration(node.value, "windows")
         except PenstockError as error:
-            raise self._wrong(node, str(error)) from error
+            raise self._error(node, str(error)) from error
 
-    def _each(self, key: str, node: yaml.SequenceNode, read: Callable[[yaml.Node], Any]) -> list[Any]:
+    def _read_each(self, key: str, node: yaml.SequenceNode, read: Callable[[yaml.Node], Any]) -> list[Any]:
         for item in node.value:
             if not isinstance(item, yaml.ScalarNode):
-                raise self._wrong(item, f"{key} must be a list of single values")
+                raise self._error(item, f"{key} must be a list of single values")
         return [read(item) for item in node.value]
 
-    def _number(self, key: str, node: yaml.Node | None) -> float:
+    def _read_number(self, key: str, node: yaml.Node | None) -> float:
         try:
             if isinstance(node, yaml.ScalarNode):
                 return float(node.value.replace(".inf", "inf").replace(".nan", "nan"))
         except ValueError:
             pass
-        raise self._wrong(node, f"{key} must be a number, got {_shown(node)}")
+        raise self._error(node, f"{key} must be a number, got {_show(node)}")
 
     def _get(self, key: str, required: bool) -> yaml.Node | None:
         node = self._values.get(key)
         if node is None and required:
-            raise PenstockError(f"line {self.line}: {self._what} has no {key!r}")
+            raise PenstockError(f"line {self.line}: {self._part} has no {key!r}")
         return node
 
-    def _wrong(self, node: yaml.Node | None, message: str) -> PenstockError:
-        return PenstockError(f"line {_line(node) if node is not None else self.line}: {self._what}: {message}")
+    def _error(self, node: yaml.Node | None, message: str) -> PenstockError:
+        return PenstockError(f"line {_line(node) if node is not None else self.line}: {self._part}: {message}")
 
 
 def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _shown(node: yaml.Node | None) -> str:
+def _show(node: yaml.Node | None) -> str:
     return repr(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"
