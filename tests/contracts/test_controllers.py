@@ -1,4 +1,4 @@
-"""What every controller must do; a new one is found by itself."""
+"""What every controller must do: the contract that ships in ``penstock.testing``, on each of ours, and on some that break it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import control
-from penstock.control import Controller, Decision, GateCount, Observation, controller_named
+from penstock.control import Controller, Decision, GateCount, KeepAll, MicroBatch, Observation, controller_named
 from penstock.errors import PenstockError
+from penstock.testing import ControllerContract
 
 KINDS = [
     kind
@@ -20,8 +21,99 @@ KINDS = [
     if isinstance(kind := getattr(control, name), type) and issubclass(kind, Controller) and kind is not Controller
 ]
 every_controller = pytest.mark.parametrize("kind", KINDS)
+CHECKS = [name for name in vars(ControllerContract) if name.startswith("test_")]
 
 numbers = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e6, max_value=1e10)
+
+
+def contract_of(kind: type[Controller]) -> ControllerContract:
+    class Contract(ControllerContract):
+        sheds = kind is not KeepAll
+
+        def new_controller(self, delay_target_s: float) -> Controller:
+            return kind(delay_target_s)
+
+    return Contract()
+
+
+@every_controller
+@pytest.mark.parametrize("check", CHECKS)
+def test_keeps_the_contract(kind: type[Controller], check: str) -> None:
+    getattr(contract_of(kind), check)()
+
+
+class Forgetful(MicroBatch):
+    """Loses its memory."""
+
+    def snapshot(self) -> dict[str, Any]:
+        return MicroBatch(self.delay_target_s).snapshot()
+
+
+class Blind(Controller):
+    """Never sheds."""
+
+    def update(self, observation: Observation) -> Decision:
+        return Decision(1.0)
+
+
+class Greedy(Controller):
+    """Sheds whatever comes."""
+
+    def update(self, observation: Observation) -> Decision:
+        return Decision(0.0)
+
+
+class Wild(Controller):
+    """Answers with a ratio that is no probability."""
+
+    def update(self, observation: Observation) -> Decision:
+        return Decision(observation.kept / max(1, observation.offered - 1))
+
+
+class Careless(Blind):
+    """Takes any target."""
+
+    def __init__(self, delay_target_s: float) -> None:
+        self.delay_target_s = delay_target_s
+
+
+@pytest.mark.parametrize(
+    ("kind", "check"),
+    [
+        (Forgetful, "test_restored_it_goes_on_as_if_it_had_never_stopped"),
+        (Blind, "test_an_overload_is_shed_and_the_delay_comes_down"),
+        (Greedy, "test_an_overload_is_shed_and_the_delay_comes_down"),
+        (Greedy, "test_a_light_load_is_left_alone"),
+        (Wild, "test_any_observation_gets_a_probability_or_none"),
+        (Careless, "test_a_target_must_be_positive"),
+    ],
+)
+def test_the_contract_finds_what_is_broken(kind: type[Controller], check: str) -> None:
+    with pytest.raises((AssertionError, PenstockError)):
+        getattr(contract_of(kind), check)()
+
+
+def test_there_are_controllers() -> None:
+    assert {kind.__name__ for kind in KINDS} >= {"Aurora", "Ctrl", "KeepAll", "MicroBatch", "Seamless"}
+    assert len(CHECKS) >= 6
+
+
+@every_controller
+@pytest.mark.parametrize("target", [0.0, -1.0, math.nan, math.inf])
+def test_refuses_a_target_that_is_none(kind: type[Controller], target: float) -> None:
+    with pytest.raises(PenstockError, match="delay_target_s must be positive"):
+        kind(target)
+
+
+@every_controller
+def test_is_found_by_its_name(kind: type[Controller]) -> None:
+    name = "".join(f"-{c.lower()}" if c.isupper() else c for c in kind.__name__).lstrip("-")
+    assert type(controller_named(name, 2.0)) is kind
+
+
+def test_an_unknown_name_says_which_there_are() -> None:
+    with pytest.raises(PenstockError, match=r"unknown controller 'pid': there are aurora, ctrl, keep-all, micro-batch, seamless"):
+        controller_named("pid", 2.0)
 
 
 @st.composite
@@ -44,76 +136,21 @@ def observations(draw: st.DrawFn) -> Observation:
     )
 
 
-def batch(number: int, rows: int, period_s: float = 1.0, **more: Any) -> Observation:
-    start_s = 1000.0 + number
-    return Observation(number, start_s, start_s + period_s, gates={"in": GateCount(rows, rows)}, busy_s=period_s, **more)
-
-
-def test_there_are_controllers() -> None:
-    assert {kind.__name__ for kind in KINDS} >= {"Aurora", "Ctrl", "KeepAll", "MicroBatch", "Seamless"}
-
-
 @every_controller
-@pytest.mark.parametrize("target", [0.0, -1.0, math.nan, math.inf])
-def test_refuses_a_target_that_is_none(kind: type[Controller], target: float) -> None:
-    with pytest.raises(PenstockError, match="delay_target_s must be positive"):
-        kind(target)
-
-
-@every_controller
-def test_is_found_by_its_name(kind: type[Controller]) -> None:
-    name = "".join(f"-{c.lower()}" if c.isupper() else c for c in kind.__name__).lstrip("-")
-    assert type(controller_named(name, 2.0)) is kind
-
-
-def test_an_unknown_name_says_which_there_are() -> None:
-    with pytest.raises(PenstockError, match=r"unknown controller 'pid': there are aurora, ctrl, keep-all, micro-batch, seamless"):
-        controller_named("pid", 2.0)
-
-
-@every_controller
-def test_first_call_and_empty_batches(kind: type[Controller]) -> None:
+@given(trace=st.lists(observations(), max_size=30))
+def test_keep_stays_a_probability(kind: type[Controller], trace: list[Observation]) -> None:
     controller = kind(2.0)
-    for number in range(3):
-        assert isinstance(controller.update(batch(number, 0, period_s=0.0)), Decision)
-
-
-@every_controller
-def test_the_same_moment_twice(kind: type[Controller]) -> None:
-    controller = kind(2.0)
-    same = batch(0, 100)
-    first = controller.update(same)
-    assert isinstance(first, Decision)
-    assert isinstance(controller.update(same), Decision)
-
-
-@every_controller
-@given(seen=st.lists(observations(), max_size=30))
-def test_keep_stays_a_probability(kind: type[Controller], seen: list[Observation]) -> None:
-    controller = kind(2.0)
-    for observation in seen:
+    for observation in trace:
         keep = controller.update(observation).keep
         assert keep is None or 0.0 <= keep <= 1.0
 
 
 @every_controller
-@given(seen=st.lists(observations(), min_size=1, max_size=20), cut=st.integers(0, 20))
-def test_restored_in_the_middle_it_goes_on_as_before(kind: type[Controller], seen: list[Observation], cut: int) -> None:
+@given(trace=st.lists(observations(), min_size=1, max_size=20), cut=st.integers(0, 20))
+def test_restored_in_the_middle_it_goes_on_as_before(kind: type[Controller], trace: list[Observation], cut: int) -> None:
     whole, first = kind(2.0), kind(2.0)
-    before, after = seen[:cut], seen[cut:]
-    for observation in before:
+    for observation in trace[:cut]:
         whole.update(observation)
         first.update(observation)
     second = kind(2.0).restore(json.loads(json.dumps(first.snapshot())))
-    assert [second.update(o) for o in after] == [whole.update(o) for o in after]
-
-
-@every_controller
-def test_light_load_is_left_alone(kind: type[Controller]) -> None:
-    """Ten rows a second that cost a millisecond each, in batches of a tenth of a second."""
-    controller = kind(2.0)
-    keeps = [
-        controller.update(Observation(n, 10.0 + n, 10.11 + n, gates={"in": GateCount(10, 10)}, busy_s=0.05)).keep
-        for n in range(20)
-    ]
-    assert keeps[-1] in (None, 1.0)
+    assert [second.update(o) for o in trace[cut:]] == [whole.update(o) for o in trace[cut:]]

@@ -409,7 +409,7 @@ def test_what_was_kept_of_each_class_is_in_the_report(ticks: Ticks, tmp_path: Pa
         wait_until(lambda: shedder.report().table.num_rows > 4, query)
     (ledger,) = shedder.report().queries
     even, odd, other = ledger.shares()
-    offered, kept = ledger.totals()["in"]
+    offered, kept = ledger.state.totals()["in"]
     assert (even.offered, odd.offered, other.offered) == (offered / 2, offered / 2, 0)
     assert even.kept + odd.kept == kept
     assert even.kept > 2 * odd.kept

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.monitor import Progress
 from penstock.spark.offsets import rows_between
+from penstock.spark.progress import Progress
 
 
 def test_a_new_checkpoint(tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ def report(**more: object) -> str:
 def test_progress() -> None:
     progress = Progress.parse(report())
     assert progress is not None
-    assert (progress.batch_id, progress.busy_s, progress.end_s - progress.start_s) == (4, 1.5, 2.0)
+    assert (progress.batch_id, progress.times.busy_s, progress.times.end_s - progress.times.start_s) == (4, 1.5, 2.0)
     # Ten rows were left behind when it was planned, and two seconds at 100 rows/s came after.
     assert progress.backlog_rows == {"source0": 210}
-    assert not progress.skipped
+    assert not progress.is_skipped
 
 
 def test_a_trigger_without_a_batch_is_no_progress() -> None:
@@ -81,4 +81,4 @@ def test_a_trigger_without_a_batch_is_no_progress() -> None:
 def test_a_batch_that_its_sink_had_already() -> None:
     progress = Progress.parse(report(numInputRows=0))
     assert progress is not None
-    assert progress.skipped
+    assert progress.is_skipped

@@ -354,7 +354,7 @@ def test_a_full_disk_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        patch.setattr("penstock.coordination.mailbox._write", full)
+        patch.setattr("penstock.coordination.mailbox.write_atomically", full)
         engine.step()
     flow = engine.settle()
     assert flow["b1"] + flow["b2"] == pytest.approx(engine.optimum(), rel=0.08)

@@ -14,7 +14,7 @@ def ledger() -> Report:
         0: BatchRecord(0, {"in": (20, 20)}, keep=1.0, start_s=0.0, end_s=1.0, mean_arrival_s=0.5),
         2: BatchRecord(2, {"in": (7, 0)}, keep=0.0),
     }
-    state = JournalState(batches=batches, totals={"in": (1000, 900)}, compacted_batches=5, errors=["the controller failed"])
+    state = JournalState(batches=batches, folded={"in": (1000, 900)}, compacted_batches=5, errors=["the controller failed"])
     return Report([QueryLedger("clicks", "by batch", 2.0, state)])
 
 
@@ -30,7 +30,7 @@ def test_as_an_arrow_table() -> None:
 
 
 def test_totals_include_what_was_compacted() -> None:
-    assert ledger().queries[0].totals() == {"in": (1127, 970), "b": (10, 10)}
+    assert ledger().queries[0].state.totals() == {"in": (1127, 970), "b": (10, 10)}
 
 
 def test_as_text() -> None:
@@ -45,10 +45,10 @@ def test_the_error_is_that_of_each_keep_not_of_their_mean() -> None:
         number: BatchRecord(number, {"in": (200, 100)}, classes={"in": [(100, kept), (100, 100)]})
         for number, kept in enumerate((9, 91))
     }
-    state = JournalState(decisions=decisions, batches=batches, class_totals={"in": [(1_000, 500), (10, 10)]})
+    state = JournalState(decisions=decisions, batches=batches, folded_classes={"in": [(1_000, 500), (10, 10)]})
     query = QueryLedger("q", "by batch", 2.0, state, {"in": ("free", "paid")}, {"in": "row"})
     free, paid = query.shares()
-    assert (free.offered, free.kept, free.now) == (1_200, 600, 0.9)
+    assert (free.offered, free.kept, free.keep) == (1_200, 600, 0.9)
     assert free.spread == pytest.approx((9 + 1 / 9) / 2)
     assert (paid.offered, paid.kept, paid.spread) == (210, 210, 0.0)
     text = str(Report([query]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.drop.priorities import Priorities, share_out
 from penstock.drop.tables import SLOTS
-from penstock.drop.units import WindowRing, window
+from penstock.drop.units import WholeWindows, WindowRing
 from penstock.errors import PenstockError
 
 
@@ -26,7 +26,7 @@ from penstock.errors import PenstockError
 def test_a_row_is_dropped_only_if_all_its_windows_are(
     slide: int, more: int, offset: int, steps: list[tuple[int, float]], seed: int
 ) -> None:
-    unit = window("t", f"{slide + more - 1}s", f"{slide}s", f"{offset}s" if offset else None)
+    unit = WholeWindows("t", f"{slide + more - 1}s", f"{slide}s", f"{offset}s" if offset else None)
     ring = WindowRing(unit, seed)
     first = 1_000
     for step, keep in steps:
@@ -52,7 +52,7 @@ def test_a_row_is_dropped_only_if_all_its_windows_are(
 
 
 def test_what_has_begun_does_not_change() -> None:
-    ring = WindowRing(window("t", "1s"), seed=3)
+    ring = WindowRing(WholeWindows("t", "1s"), seed=3)
     ring.decide(100, 0.5)
     before = ring.fate(np.arange(0, 200))
     ring.decide(150, 0.01)
@@ -64,7 +64,7 @@ def test_what_has_begun_does_not_change() -> None:
 
 
 def test_windows_that_overlap_go_in_runs_so_that_rows_go() -> None:
-    ring = WindowRing(window("t", "10s", "1s"), seed=5)
+    ring = WindowRing(WholeWindows("t", "10s", "1s"), seed=5)
     ring.decide(10_000, 0.25)
     _, rows = ring.tables()
     ordinals = np.arange(10_000, 12_000)
@@ -73,28 +73,28 @@ def test_windows_that_overlap_go_in_runs_so_that_rows_go() -> None:
 
 
 def test_both_ends_of_the_ring_are_kept_if_nothing_was_shed() -> None:
-    ring = WindowRing(window("t", "1s"), seed=3)
+    ring = WindowRing(WholeWindows("t", "1s"), seed=3)
     ring.decide(100_000, 0.0)
     _, rows = ring.tables()
     assert rows.lookup(np.array([0, 99_999, 100_000, 100_000 + SLOTS])).tolist() == [1.0, 1.0, 0.0, 1.0]
 
 
 def test_a_window_that_was_dropped_stays_so_however_old() -> None:
-    ring = WindowRing(window("t", "10s", "1s"), seed=3)
+    ring = WindowRing(WholeWindows("t", "10s", "1s"), seed=3)
     ring.decide(1_000, 0.0)
     for first in range(2_000, 60_000, 500):
         ring.decide(first, 1.0)
         by_window, by_row = ring.tables()
         assert by_window.lookup(np.array([1_500])).tolist() == [0.0]
         assert by_row.lookup(np.array([1_500])).tolist() == [0.0]
-    never = WindowRing(window("t", "1s"), seed=3)
+    never = WindowRing(WholeWindows("t", "1s"), seed=3)
     for first in range(1_000, 60_000, 500):
         never.decide(first, 1.0)
     assert never.tables()[1].lookup(np.array([0, 900])).tolist() == [1.0, 1.0], "a job that sheds nothing loses nothing"
 
 
 def test_windows_ahead_of_the_table_are_kept_and_stay_so() -> None:
-    ring = WindowRing(window("t", "1s"), seed=3)
+    ring = WindowRing(WholeWindows("t", "1s"), seed=3)
     ring.decide(1_000, 0.0)
     ahead = np.arange(5_000, 5_010)
     assert ring.tables()[1].lookup(ahead).tolist() == [1.0] * 10
@@ -105,7 +105,7 @@ def test_windows_ahead_of_the_table_are_kept_and_stay_so() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9_000), st.sampled_from([0.0, 0.3, 1.0])), min_size=1, max_size=12), st.integers(0, 12))
 def test_a_ring_comes_back_from_its_snapshot(steps: list[tuple[int, float]], cut: int) -> None:
-    ring, again = (WindowRing(window("t", "4s", "1s"), seed=9) for _ in range(2))
+    ring, again = (WindowRing(WholeWindows("t", "4s", "1s"), seed=9) for _ in range(2))
     first = 1_000
     for number, (step, keep) in enumerate(steps):
         if number == cut:
@@ -133,12 +133,12 @@ def test_a_ring_comes_back_from_its_snapshot(steps: list[tuple[int, float]], cut
     ],
 )
 def test_offsets_as_spark_takes_them(offset: str | float | timedelta | None, micros: int) -> None:
-    assert window("t", "5 seconds", None, offset).offset == micros
+    assert WholeWindows("t", "5 seconds", None, offset).offset == micros
 
 
 def test_too_many_windows_for_a_row_are_refused() -> None:
     with pytest.raises(PenstockError, match="1,000 windows at most, and windows of 7200 s by 1 s make it 7,200"):
-        window("t", "2 hours", "1 second")
+        WholeWindows("t", "2 hours", "1 second")
 
 
 @given(

@@ -1,7 +1,7 @@
 """What a running process shows of itself, in one small file that is replaced every second.
 
-It is a view of the moment: what is in force, which peers are silent, the process id. Nothing is read back from it, so it is no part
-of the journal, which holds what happened and what was learnt.
+It is a view of the moment: what is in force, which peers are silent, the process id. Nothing is read back from it, so it is no
+part of the journal, which holds what happened and what was learnt.
 """
 
 from __future__ import annotations

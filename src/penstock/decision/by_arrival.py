@@ -1,7 +1,7 @@
 """Decisions by arrival: one holds for the rows that arrive from a moment on, whatever batch they come in.
 
-What stands in a slot of arrival time never changes once the slot has begun. So the fate of a row depends on the row and the journal
-alone, however the engine batches, retries or replays it.
+What stands in a slot of arrival time never changes once the slot has begun. So the fate of a row depends on the row and the
+journal alone, however the engine batches, retries or replays it.
 """
 
 from __future__ import annotations

@@ -111,8 +111,8 @@ class ByBatch(QueryCore):
         unfit = [gate.name for gate in self.gates if not gate.fits(decision.gates.get(gate.name, ()))]
         return [
             Warn(
-                f"gate {name!r}: the journal has a decision for batch {decision.batch_id} that does not fit the gate's classes, so "
-                "the batch is replayed with another table; use a new checkpoint, or the old weights"
+                f"gate {name!r}: the journal has a decision for batch {decision.batch_id} that does not fit the gate's classes, "
+                "so the batch is replayed with another table; use a new checkpoint, or the old weights"
             )
             for name in unfit
         ]

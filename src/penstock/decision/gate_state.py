@@ -48,7 +48,7 @@ class GateState(ABC):
         """Learn from a batch; return what the user should know about its rows, in one line."""
         return None
 
-    def update_event_time(self, micros: int | None) -> None:
+    def update_event_time(self, micros: int | None) -> None:  # noqa: B027 - only windows care
         """Learn the latest event time at the gate."""
 
     @property

@@ -46,13 +46,13 @@ class Shares(ABC):
     def entries(self, keep: float) -> tuple[float, ...]:
         """Return the keep of each class."""
 
-    def update_offered(self, rows: Sequence[float]) -> None:
+    def update_offered(self, rows: Sequence[float]) -> None:  # noqa: B027 - some kinds learn nothing
         """Learn how many rows of each class a batch had."""
 
-    def update_work(self, work: WorkReading) -> None:
+    def update_work(self, work: WorkReading) -> None:  # noqa: B027 - some kinds learn nothing
         """Learn what the rows of a batch took."""
 
-    def put_in_force(self, entries: Sequence[float]) -> None:
+    def put_in_force(self, entries: Sequence[float]) -> None:  # noqa: B027 - some kinds learn nothing
         """Take note that these entries hold from now on."""
 
     def warn(self, offered: Sequence[int]) -> str | None:  # noqa: ARG002 - only some kinds have something to warn of

@@ -1,4 +1,4 @@
-"""One query's ledger: what was offered, kept and shed, and how late the rows kept were. Made from its journal and nothing else."""
+"""One query's ledger, from its journal and nothing else: what was offered, kept and shed, and how late the rows kept were."""
 
 from __future__ import annotations
 

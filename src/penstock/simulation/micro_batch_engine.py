@@ -1,8 +1,8 @@
 """A micro-batch engine: batch k takes ``overhead + cost * kept(k)``, and its rows are those that came while batch k-1 ran.
 
-It drives the same decision core as Spark. The ways in which a controller can act on it are Spark's: by batch, with the size of the
-batch known before it runs; by arrival, where a decision holds for rows that arrive after it; and not at all, with rows left in the
-source instead (``limit``).
+It drives the same decision core as Spark. The ways in which a controller can act on it are Spark's: by batch, with the size of
+the batch known before it runs; by arrival, where a decision holds for rows that arrive after it; and not at all, with rows left
+in the source instead (``limit``).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from penstock.decision import (
     BatchTimes,
     ByArrival,
     ByBatch,
+    Instruction,
     MeterReading,
     QueryCore,
     SlotGate,
@@ -82,6 +83,8 @@ def simulate_micro_batches(
         By arrival: a decision takes effect in the first slot that begins this long after the batch it was made on.
     stop_s
         When to stop; by default when all rows are through.
+    seed
+        Of the draws that decide which rows are kept, and of the noise.
 
     Examples
     --------
@@ -150,8 +153,8 @@ class _SimulatedGate:
         self._table = KeepTable.for_batch((1.0, math.inf))
         self.carry_out(core.restore(self._journal))
 
-    def carry_out(self, instructions: Sequence[object]) -> None:
-        carry_out(self.core, instructions, self)  # type: ignore[arg-type]
+    def carry_out(self, instructions: Sequence[Instruction]) -> None:
+        carry_out(self.core, instructions, self)
 
     def keeps(self, arrivals_s: Times) -> Times:
         """Return the keep of each row of a batch."""

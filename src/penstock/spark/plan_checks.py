@@ -41,9 +41,9 @@ def check_keys(gates: Sequence[Gate]) -> None:
         if isinstance(gate.specification.unit, WholeKeys):
             other = first.setdefault((gate.specification.unit.family, len(gate.key_types)), gate)
             if other.key_types != gate.key_types:
+                types = f"{', '.join(other.key_types)} and {', '.join(gate.key_types)}"
                 raise PenstockError(
-                    f"gates {other.name!r} and {gate.name!r} keep whole keys of different types ({', '.join(other.key_types)} and "
-                    f"{', '.join(gate.key_types)}), so equal keys would not share their fate: cast them to one type before the "
+                    f"gates {other.name!r} and {gate.name!r} keep whole keys of different types ({types}), so equal keys would not share their fate: cast them to one type before the "
                     "gates, or give one gate a family of its own"
                 )
 

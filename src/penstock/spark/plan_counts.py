@@ -1,7 +1,7 @@
 """Rows offered and kept at the gates of a batch, read from where Spark counts them anyway.
 
-A gate is two filters, and each filter's output rows are a metric of its plan. While ``foreachBatch`` runs, the plan of the batch is
-at hand, and mostly it still is when a native sink's batch is reported. Where it is not, the SQL status store has the counts by
+A gate is two filters, and each filter's output rows are a metric of its plan. While ``foreachBatch`` runs, the plan of the batch
+is at hand, and mostly it still is when a native sink's batch is reported. Where it is not, the SQL status store has the counts by
 execution.
 """
 

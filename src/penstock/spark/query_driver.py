@@ -117,10 +117,10 @@ class QueryDriver(ABC):
     def attach(self, query: StreamingQuery) -> None:
         """Take a query that has started."""
 
-    def report(self, text: str) -> None:
+    def report(self, text: str) -> None:  # noqa: B027 - only some want reports
         """Take one of Spark's reports; called from its listener, so it must return at once."""
 
-    def prepare_recount(self, batch_id: int) -> None:
+    def prepare_recount(self, batch_id: int) -> None:  # noqa: B027 - by arrival they are in force
         """Put the tables in force that a committed batch had."""
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """Gates on Spark: one native filter for every kind of drop, ``u(row) < table[index(row)]``.
 
-``specification`` says what a user asked for and checks it. ``row_filter`` and ``window_filter`` are the expressions, ``class_index`` says
-which entry of the table a row reads, ``meters`` count, and ``gate`` puts the four together.
+``specification`` says what a user asked for and checks it. ``row_filter`` and ``window_filter`` are the expressions,
+``class_index`` says which entry of the table a row reads, ``meters`` count, and ``gate`` puts the four together.
 """
 
 from __future__ import annotations
