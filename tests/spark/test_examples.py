@@ -58,7 +58,7 @@ def test_ads(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     register_replay(session)
     network = load_network(EXAMPLES / "ads.yaml")
     nodes = {name: Deployment(session, network, name, DirectoryTransport(tmp_path), tmp_path) for name in network.nodes}
-    assert [query.piece.operators for query in nodes["edge"].queries] == [("shown",), ("scored", "genuine")]
+    assert [query.plan.operators for query in nodes["edge"].queries] == [("shown",), ("scored", "genuine")]
     gates = [gate.name for node in nodes.values() for query in node.queries for gate in query.gates]
     assert gates == ["views", "clicks", "shown->seen", "genuine->alarm"]
     seen, alarm = nodes["centre"].queries

@@ -227,6 +227,12 @@ def test_a_worker_that_dies_costs_nothing_but_a_restart(ticks: Ticks, tmp_path: 
         assert offered == kept == 100
 
 
+def test_columns_may_have_any_name(ticks: Ticks, tmp_path: Path) -> None:
+    aware = load_aware(spend, key="the`key", delay_target="2s", columns="a.value", returns="double")
+    df = ticks(rows=100).select(F.col("value").alias("a.value"), (F.col("value") % 7).alias("the`key"))
+    assert run(aware, aware(df, name="in"), tmp_path)
+
+
 def test_a_clock_that_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([10.0, 9.0, 9.5, 3.0])
     monkeypatch.setattr(worker_module.time, "perf_counter", lambda: next(ticks))
@@ -237,7 +243,14 @@ def test_a_clock_that_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
 
     notes: Any = Sum()
     worker = worker_module.TimedFunction(
-        lambda value: value, "row", notes, columns=("v",), output="r", output_type=pa.int64(), buckets=4
+        lambda value: value,
+        "row",
+        notes,
+        columns=("v",),
+        output="r",
+        output_type=pa.int64(),
+        buckets=4,
+        names=("v", worker_module.BUCKET_COLUMN),
     )
     batch = pa.RecordBatch.from_arrays(
         [pa.array([1, 2, 3]), pa.array([0, 1, 2], pa.int32())], names=["v", worker_module.BUCKET_COLUMN]

@@ -196,7 +196,7 @@ def test_rows_cross_nodes_exactly_once_whoever_restarts(session: SparkSession, t
 def test_a_large_batch_says_how_large_it_is(session: SparkSession, tmp_path: Path) -> None:
     transport = DirectoryTransport(tmp_path)
     transport.write("a->b", session.range(60_000), 1, 60_000)
-    files = list((transport.place("a->b") / "batch_id=000000001").glob("*.parquet"))
+    files = list((transport.directory("a->b") / "batch_id=000000001").glob("*.parquet"))
     assert sum(transport.rows_of(f"file://{path}") or 0 for path in files) == 60_000
 
 
@@ -207,7 +207,7 @@ def test_a_batch_that_is_replayed_is_written_once(session: SparkSession, tmp_pat
         transport.write("a->b", df, 7, 100)
         transport.write("a->b", session.range(5), 8, None)
         transport.write("a->b", session.range(0), 9, 0)
-    place = transport.place("a->b")
+    place = transport.directory("a->b")
     assert sorted(path.name for path in place.iterdir()) == ["batch_id=000000007", "batch_id=000000008"]
     assert [path.name for path in (place / "batch_id=000000007").iterdir()] == ["rows-100-0.parquet"]
     assert transport.rows_of("x/rows-100-0.parquet") == 100
@@ -291,7 +291,7 @@ def test_a_node_is_one_process_and_one_network(tmp_path: Path) -> None:
         node(changed, "B", tmp_path)
     with pytest.raises(PenstockError, match=r"node 'A' is running in .*: stop it before --reset"):
         node(changed, "B", tmp_path, reset=True)
-    os.close(first._lock)
+    first._lock.release()
     (tmp_path / "outputs" / "q").mkdir(parents=True)
     node(changed, "B", tmp_path, reset=True)
     assert (tmp_path / "outputs-1" / "q").exists(), "answers are put aside"
@@ -351,7 +351,7 @@ def test_a_fleet_outlives_one_of_its_processes_and_stops_together(tmp_path: Path
         helper.start_one("B")
         wait(lambda: status("B").get("pid") not in (None, victim) and status("B")["outputs"])
         state = json.loads((run / "coordinator" / "status.json").read_text())
-        assert state["heard"] == ["A", "B"]
+        assert state["reporting"] == ["A", "B"]
         assert state["plan"]
     finally:
         helper.stop()

@@ -295,7 +295,7 @@ def test_two_native_queries_may_read_one_gate(ticks: Ticks, tmp_path: Path) -> N
         assert {slot: journaled[slot] for slot in changes} == changes
 
 
-def test_watch_a_query_that_runs(ticks: Ticks, tmp_path: Path) -> None:
+def test_attach_to_a_query_that_runs(ticks: Ticks, tmp_path: Path) -> None:
     with Shedder("2s", controller=Cycle()) as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
         query = gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")).start()
@@ -304,6 +304,15 @@ def test_watch_a_query_that_runs(ticks: Ticks, tmp_path: Path) -> None:
     assert not query.isActive
     with pytest.raises(PenstockError, match="has ended"):
         shedder.attach(query)
+
+
+def test_attach_warns_of_answers_that_weights_cannot_correct(ticks: Ticks, tmp_path: Path) -> None:
+    with Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
+        highest = gated.groupBy().agg(F.max("value"))
+        writer = highest.writeStream.format("noop").outputMode("complete")
+        shedder.attach(writer.option("checkpointLocation", str(tmp_path / "cp")).start())
+        assert any("max over a gate of rows covers only the rows kept" in line for line in shedder.report().errors)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
@@ -423,7 +432,7 @@ def test_unnamed_classes_are_reported(ticks: Ticks, tmp_path: Path) -> None:
         )
         query = shedder.foreach_batch(gated, collect_into(seen := {}), checkpoint=tmp_path / "cp")
         wait_until(lambda: len(seen) > 6, query)
-    assert any("rows of a class not in weights (0, 1)" in line for line in shedder.report().errors)
+    assert any("rows of a class without a weight (known: 0, 1)" in line for line in shedder.report().errors)
     state = read_journal(tmp_path / "cp" / "penstock")
     low = [number for number in seen if state.decision_for(number).keep == 0.1 and number > 2]
     for number in low:

@@ -248,6 +248,21 @@ def test_null_keys_share_a_fate(ticks: Ticks, tmp_path: Path) -> None:
     assert set(seen.values()) <= {0, 50}
 
 
+def test_columns_may_have_any_name(ticks: Ticks, tmp_path: Path) -> None:
+    """Dots and backticks in the names of the window, its groups and its time."""
+    df = events(ticks()).withColumnsRenamed({"t": "event.time", "g": "host`name"})
+    seen: list[int] = []
+    with Shedder("2s", controller=Turns(2.0)) as shedder:
+        unit = WholeWindows("event.time", "2s", "1s", by="host`name")
+        gated = shedder.gate(df.withWatermark("`event.time`", "1 second"), name="in", unit=unit)
+        windows = F.window("`event.time`", "2 seconds", "1 second").alias("the`window")
+        whole = shedder.whole(gated.groupBy(windows, "`host``name`").count(), "the`window")
+        query = shedder.foreach_batch(
+            whole, lambda batch, _: seen.append(len(batch.collect())), checkpoint=tmp_path, output_mode="update"
+        )
+        wait_until(lambda: sum(seen) > 20, query)
+
+
 def test_bad_units_are_refused(ticks: Ticks) -> None:
     df = events(ticks())
     shedder = Shedder("2s")

@@ -163,8 +163,11 @@ class LoadAware:
             output=self._output,
             output_type=self._output_type(),
             buckets=self._buckets + 1,
+            names=tuple(gated.columns),
         )
-        return gated.mapInArrow(function, self._output_schema(gated))
+        # PySpark's mapInArrow reads dots and backticks in names as syntax, so the columns go to the workers under plain ones.
+        plain = gated.toDF(*(f"c{number}" for number in range(len(gated.columns))))
+        return plain.mapInArrow(function, self._output_schema(gated))
 
     def _take_work(self) -> WorkReading | None:
         """Read what tasks have measured since the last call."""

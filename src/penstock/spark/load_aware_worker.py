@@ -50,12 +50,14 @@ class TimedFunction:
         output: str,
         output_type: pa.DataType | None,
         buckets: int,
+        names: tuple[str, ...],
     ) -> None:
-        self._function, self._kind, self._work = function, kind, work
+        self._function, self._kind, self._work, self._names = function, kind, work, names
         self._columns, self._output, self._output_type, self._buckets = columns, output, output_type, buckets
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the batches of one task."""
+        """Run the batches of one task; their columns get back the names they have at the gate."""
+        batches = (batch.rename_columns(list(self._names)) for batch in batches)
         measured = WorkReading(np.zeros(self._buckets), np.zeros(self._buckets), [])
         try:
             if self._kind == "row":

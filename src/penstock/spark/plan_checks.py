@@ -43,7 +43,8 @@ def check_keys(gates: Sequence[Gate]) -> None:
             if other.key_types != gate.key_types:
                 types = f"{', '.join(other.key_types)} and {', '.join(gate.key_types)}"
                 raise PenstockError(
-                    f"gates {other.name!r} and {gate.name!r} keep whole keys of different types ({types}), so equal keys would not share their fate: cast them to one type before the "
+                    f"gates {other.name!r} and {gate.name!r} keep whole keys of different types ({types}), so equal keys would "
+                    "not share their fate: cast them to one type before the "
                     "gates, or give one gate a family of its own"
                 )
 
