@@ -42,7 +42,14 @@ def run(*, quick: bool, say: Say) -> Result:
     )
     accumulator: Any = _LastValue()
     worker = TimedFunction(
-        _identity, "row", accumulator, columns=("value",), output="result", output_type=pa.float64(), buckets=513
+        _identity,
+        "row",
+        accumulator,
+        columns=("value",),
+        output="result",
+        output_type=pa.float64(),
+        buckets=513,
+        names=("value", BUCKET_COLUMN),
     )
     keys, durations, sketch = rng.integers(0, 1 << 30, _KEYS), rng.random(_KEYS), CostSketch(0.05, 0.1)
     say("timing")
