@@ -54,10 +54,6 @@ class LinearFilter:
         diagonal = np.diag_indices_from(self.covariance)
         self.covariance[diagonal] += np.square(np.asarray(deviations, dtype=np.float64))
 
-    def forget(self, factor: float) -> None:
-        """Trust everything known so far by ``factor`` only."""
-        self.covariance /= factor
-
     def correct(
         self,
         counts: ArrayLike,
