@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from penstock.control.base import Controller, Decision, Observation
+from penstock.control.base import SHORTEST_S, Controller, Decision, Observation
 from penstock.control.load_model import LoadModel, given_headroom
 
 __all__ = ["Aurora"]
@@ -89,7 +89,7 @@ class Aurora(Controller):
 
     def _safe_rows(self, observation: Observation) -> float:
         """The rows that take half the target at most, by what the last batch took."""
-        if observation.period_s <= 0.0:
+        if observation.period_s < SHORTEST_S:
             return 0.0
         return observation.kept * (self.delay_target_s / 2.0) / observation.period_s
 

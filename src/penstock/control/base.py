@@ -11,7 +11,10 @@ from typing import Any, Self
 
 from penstock.errors import PenstockError
 
-__all__ = ["Controller", "Decision", "GateCount", "Observation"]
+__all__ = ["Controller", "Decision", "GateCount", "Observation", "SHORTEST_S"]
+
+SHORTEST_S = 1e-6
+"""The shortest time to divide by: a clock that moved by less stood still, and a rate over it would be anything."""
 
 
 @dataclass(frozen=True, slots=True)

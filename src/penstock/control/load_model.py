@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.control.base import Observation
+from penstock.control.base import SHORTEST_S, Observation
 from penstock.errors import PenstockError
 from penstock.estimate import BatchRegression
 
@@ -54,7 +54,7 @@ class LoadModel:
         Its clock stood still; or a learnt cost may still be mostly overhead, while there is no hurry: of short batches with few
         rows nothing tells the two apart, and longer ones are on their way, if there is an overload.
         """
-        if observation.period_s < _SHORTEST_S:
+        if observation.period_s < SHORTEST_S:
             return True
         learning = self.given_cost_s is None and observation.completed is None and self.overhead_s is None
         return learning and observation.period_s < self._delay_target_s / 4.0
@@ -88,8 +88,8 @@ class LoadModel:
             # The rows of a batch arrived between the start of the one before and its own.
             rows = observation.offered
             gathered_s = observation.start_s - self._before_last_s if self._before_last_s is not None else 0.0
-            gathered_s = gathered_s if gathered_s > 0 else period_s
-        return (rows, gathered_s) if gathered_s > 0 else None
+            gathered_s = gathered_s if gathered_s >= SHORTEST_S else period_s
+        return (rows, gathered_s) if gathered_s >= SHORTEST_S else None
 
     def waiting(self, observation: Observation) -> float:
         """Rows that wait for the next batch: counted where the engine tells, else as many as came in the time of the last one."""
@@ -132,6 +132,5 @@ def given_headroom(headroom: float | None) -> float | None:
 
 
 _LEAST_COST_S = 1e-12
-_SHORTEST_S = 1e-6
 # With an overhead above half the target no headroom reaches it: go on with best effort.
 _LEAST_HEADROOM = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from penstock.control.base import Controller, Decision, Observation
+from penstock.control.base import SHORTEST_S, Controller, Decision, Observation
 from penstock.errors import PenstockError
 from penstock.estimate import BatchFilter
 
@@ -80,7 +80,7 @@ class MicroBatch(Controller):
         """The decision meets a batch that gathers its rows while one of the right length runs: expect the rate to stay."""
         last_start_s, self._last_start_s = self._last_start_s, observation.start_s
         gathered_s = observation.start_s - last_start_s if last_start_s is not None else observation.period_s
-        if gathered_s > 0:
+        if gathered_s >= SHORTEST_S:
             rate = observation.offered / gathered_s
             self._rate = rate if self._rate is None else 0.5 * (rate + self._rate)
         fitting, note = self._fitting(observation, observation.period_s, 0.0), self._unreachable()
@@ -104,7 +104,7 @@ class MicroBatch(Controller):
     def _proven_rows(self, observation: Observation, batch_s: float) -> float:
         """Whatever overhead and cost are, r times the rows take at most r times as long, for r of 1 and more."""
         period_s = observation.period_s
-        return observation.kept * batch_s / period_s if 0.0 < period_s <= batch_s else 0.0
+        return observation.kept * batch_s / period_s if SHORTEST_S <= period_s <= batch_s else 0.0
 
     def _unproven(self, rows: float, waited_s: float) -> bool:
         """Whether the cost would be stretched far beyond the batches it was learnt from, while there is no hurry.
