@@ -20,7 +20,7 @@ from penstock.control import Controller, GateCount, Observation
 from penstock.control.load_model import LoadModel
 from penstock.coordination import Local
 from penstock.coordination.agent import Agent
-from penstock.drop.units import WindowRing, window
+from penstock.drop.units import BEHIND, WindowRing, window
 from penstock.estimate import (
     BatchFilter,
     BatchRegression,
@@ -143,8 +143,9 @@ def drive_sketch(model: CostSketch, step: tuple[list[int], float]) -> Any:
 
 def drive_ring(model: WindowRing, step: tuple[int, float]) -> Any:
     ahead, keep = step
-    model.decide((model.last[0] if model.last else 0) + ahead, keep)
-    return model.last, [(table.oldest, table.keeps.tolist()) for table in model.tables()]
+    model.decide((model.last[0] if model.last is not None else 0) + ahead, keep)
+    assert model.last is not None
+    return model.last, model.keep(np.arange(model.last[0] - BEHIND, model.last[0] + BEHIND, 64)).tolist()
 
 
 def two_queries() -> Network:

@@ -162,20 +162,20 @@ class TestConstraints:
     def test_an_average_recovers(self) -> None:
         """The listing's CHECK compares the mean before the tuple and latches for ever; the text's does not."""
         check = AVG(1.0)
-        check.enqueued(5.0)
-        assert check.violated(0.9)
-        assert not AVG(1.0).violated(1.0)
+        check.add(5.0)
+        assert check.is_violated(0.9)
+        assert not AVG(1.0).is_violated(1.0)
         for _ in range(10):
-            check.enqueued(0.0)
-        assert not check.violated(0.9)
+            check.add(0.0)
+        assert not check.is_violated(0.9)
 
     def test_sliding_forgets(self) -> None:
         check = Sliding(1.0, window=3)
-        check.enqueued(3.0)
+        check.add(3.0)
         for _ in range(3):
-            check.enqueued(0.0)
-        assert not check.violated(2.9)
-        assert check.violated(3.1)
+            check.add(0.0)
+        assert not check.is_violated(2.9)
+        assert check.is_violated(3.1)
 
 
 class TestMachines:
