@@ -84,9 +84,9 @@ def drive_batches(model: Any, batch: tuple[int, float]) -> Any:
 
 
 def drive_load(model: LoadModel, observation: Observation) -> Any:
-    model.take_in(observation)
+    model.update(observation)
     known = model.cost_s, model.overhead_s, model.headroom_left
-    return *known, model.is_vague(observation), model.incoming(observation), model.waiting(observation)
+    return *known, model.is_vague(observation), model.incoming(observation), model.waiting_rows(observation)
 
 
 def drive_linear(model: LinearFilter, step: tuple[np.ndarray, float]) -> Any:
