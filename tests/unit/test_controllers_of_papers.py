@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 
 import pytest
 
-from penstock.control import Ctrl, GateCount, MicroBatch, Observation, Seamless
+from penstock.control import Ctrl, GateCount, MicroBatch, Observation, Seamless, controller_named
 from penstock.control.design import ControlLaw
 from penstock.errors import PenstockError
 from penstock.estimate import BatchFilter
@@ -174,6 +175,16 @@ class TestBatchFilter:
         assert (model.overhead_s or 0) + 700 * (model.cost_s or 0) == pytest.approx(0.9, rel=0.01)
 
 
+@pytest.mark.parametrize("first_s", [0.3, 0.5, 0.7, 1.2, 5.0])
+def test_a_slow_empty_batch_at_the_start_does_not_spoil_the_cost(first_s: float) -> None:
+    model = BatchFilter()
+    model.update(0, first_s)
+    for kept in (400, 400, 300, 400, 350, 400, 0, 400):
+        model.update(kept, 0.2 + 0.001 * kept)
+        assert (model.cost_s or 0.0) < 0.002
+    assert model.cost_s == pytest.approx(0.001, rel=0.5)
+
+
 class ScalarFilter:
     """The filter of ``BatchFilter`` written out for two numbers: the oracle for the one that is built on vectors."""
 
@@ -229,3 +240,47 @@ def test_by_arrival_short_batches_are_no_overload() -> None:
     for number, (start, rows, took) in enumerate(batches):
         seen = Observation(number, start, start + took, gates={"in": GateCount(rows, rows)}, cold=number < 2)
         assert law.update(seen).keep in (None, 1.0), number
+
+
+EVERY = ["aurora", "ctrl", "keep-all", "micro-batch", "seamless"]
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("step_s", [5e-324, 1e-308, 1e-300, 1e-200])
+@pytest.mark.parametrize("upcoming_rows", [None, 0, 1000])
+def test_a_clock_that_hardly_moves_is_one_that_stands_still(name: str, step_s: float, upcoming_rows: int | None) -> None:
+    """Rows over a time of next to nothing make a rate beyond all numbers."""
+    controller = controller_named(name, 2.0)
+    for number in range(4):
+        start_s = number * step_s
+        gates = {"in": GateCount(1000, 500)}
+        observation = Observation(number, start_s, start_s + step_s, gates=gates, busy_s=step_s, upcoming_rows=upcoming_rows)
+        assert controller.update(observation).keep in (None, 1.0)
+    # What it remembers is finite: JSON has no other numbers.
+    json.dumps(controller.snapshot(), allow_nan=False)
+    for number in range(4, 12):
+        gates = {"in": GateCount(10, 10)}
+        decision = controller.update(Observation(number, number, number + 0.1, gates=gates, busy_s=0.1, upcoming_rows=10))
+    assert decision.keep in (None, 1.0)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("apart_s", [5e-324, 1e-308, 1e-300])
+def test_batches_that_start_at_nearly_the_same_time_make_no_infinite_rate(name: str, apart_s: float) -> None:
+    controller = controller_named(name, 2.0)
+    for number in range(6):
+        kept = 100 * (number + 1)
+        observation = Observation(number, number * apart_s, 0.2 + 0.0001 * kept, gates={"in": GateCount(kept, kept)})
+        assert controller.update(observation).keep in (None, 1.0), "60 ms of work in 0.26 s are no overload"
+    json.dumps(controller.snapshot(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("upcoming_rows", [None, 0])
+def test_a_long_time_without_rows_leaves_the_cost_a_number(name: str, upcoming_rows: int | None) -> None:
+    controller = controller_named(name, 2.0)
+    for number in range(9_000):
+        gates = {"in": GateCount(5, 5) if number == 3 else GateCount(0, 0)}
+        observation = Observation(number, number, number + 0.3, gates=gates, upcoming_rows=upcoming_rows)
+        assert controller.update(observation).keep in (None, 1.0), number
+    json.dumps(controller.snapshot(), allow_nan=False)

@@ -1,4 +1,7 @@
-"""When and how much to shed. A new controller is one file here and one name below."""
+"""When to shed, and how much? An observation of the last batch in, a decision for the next one out.
+
+A new controller is one file here and one name below.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,24 @@ __all__ = [
 
 
 def controller_named(name: str, delay_target_s: float, **options: Any) -> Controller:
-    """Return the controller of that name, with its defaults where no option says otherwise.
+    """Return a new controller by its name.
 
+    Parameters
+    ----------
+    name
+        The class name in lower case with dashes: ``aurora``, ``ctrl``, ``keep-all``, ``micro-batch`` or ``seamless``.
+    delay_target_s
+        The delay to hold, in seconds.
+    options
+        Further arguments of the controller.
+
+    Raises
+    ------
+    PenstockError
+        If there is no such controller, or it has no such option.
+
+    Examples
+    --------
     >>> controller_named("ctrl", 2.0, headroom=0.9).__class__.__name__
     'Ctrl'
     >>> controller_named("keep-all", 2.0, headroom=0.9)
@@ -42,10 +61,10 @@ def controller_named(name: str, delay_target_s: float, **options: Any) -> Contro
     accepted = [option for option in inspect.signature(known[name]).parameters if option != "delay_target_s"]
     for option in options:
         if option not in accepted:
-            has = f"its options are {', '.join(accepted)}" if accepted else "it has no options"
-            raise PenstockError(f"controller {name!r} has no {option}: {has}")
-    made: Controller = known[name](delay_target_s, **options)
-    return made
+            remedy = f"its options are {', '.join(accepted)}" if accepted else "it has no options"
+            raise PenstockError(f"controller {name!r} has no {option}: {remedy}")
+    controller: Controller = known[name](delay_target_s, **options)
+    return controller
 
 
 def _kebab(name: str) -> str:

@@ -1,51 +1,68 @@
-"""Aurora's load shedder: open loop, with a fixed headroom."""
+"""Aurora: an open loop that sheds what exceeds capacity."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Self
 
-from penstock.control.base import Controller, Decision, Observation
-from penstock.control.load_model import LoadModel, given_headroom
+from penstock.control.base import SHORTEST_S, Controller, Decision, Observation
+from penstock.control.load_model import LoadModel, check_headroom
 
 __all__ = ["Aurora"]
 
 
 class Aurora(Controller):
-    """Shed what comes in above capacity: every period, the amount ``L - Lc``.
+    """How much exceeds the capacity? Shed that: every period, the load ``L - Lc``.
 
-    The incoming load is ``L = rate * load_coefficient`` (paper 002, equation 1; the coefficient is the seconds of work that
-    one row causes on its way through the query, equation 2) and the capacity is the headroom, ``Lc = H`` seconds of work a
-    second. What stays is ``keep = min(1, Lc / L)`` (paper 001, figure 1).
+    The incoming load is ``L = rate * load_coefficient`` (SEaMLeSS, equation 1; the coefficient is the seconds of work that one
+    row causes on its way through the query, equation 2). The capacity is the headroom, ``Lc = H`` seconds of work per second.
+    What stays is ``keep = min(1, Lc / L)`` (CTRL, figure 1).
 
-    The coefficient is given (``cost_s``) or learnt from the batches, and the papers leave the headroom to the operator. Without
-    a given one this is Aurora for micro-batches. An engine with a fixed overhead ``o`` a batch settles at batches of
-    ``o / (1 - H)`` seconds, and a row waits for two of them at worst, so the headroom is the one that puts that at the target,
-    ``H = 1 - 2 o / D``, and a batch is allowed what fits half the target, however long its rows were gathered.
+    The coefficient is given (``cost_s``) or learned from the batches, and the papers leave the headroom to the operator. Without
+    a given headroom this is Aurora adapted to micro-batches: an engine with a fixed overhead ``o`` per batch settles at batches
+    of ``o / (1 - H)`` seconds, and a row waits for two of them at worst. So the headroom is the one that puts that at the target,
+    ``H = 1 - 2 o / D``, and a batch gets the rows that fit into half the target, however long they were gathered.
 
-    A learnt coefficient may be far too high at first: in a small batch nearly all of the time is overhead, and nothing tells
-    it from the cost of its rows. But whatever the two are, r times the rows take at most r times as long. So at least
-    ``kept * (D / 2) / period`` rows of the next batch stay, which are known to take no more than half the target.
+    A learned coefficient may be far too high at first: a small batch is nearly all overhead, and nothing separates that from
+    the cost of its rows. But whatever the two are, r times the rows take at most r times as long. So at least ``kept * (D / 2)
+    / period`` rows of the next batch stay, which are known to take no more than half the target.
 
-    Where it fails: it never looks at the delay. A wrong cost or headroom is never corrected and, with a given headroom, a
-    backlog that is there is not worked off faster because it is there.
+    Where it fails: it never looks at the delay. A wrong cost or headroom is never corrected, and with a given headroom an
+    existing backlog is not worked off any faster.
 
+    Parameters
+    ----------
+    delay_target_s
+        The delay to hold, in seconds.
+    cost_s
+        Seconds of work per row; learned if not given.
+    headroom
+        The share of each second that goes to rows; follows from the overhead if not given.
+
+    Examples
+    --------
+    >>> from penstock.control import GateCount
     >>> aurora = Aurora(delay_target_s=2.0, cost_s=0.004, headroom=0.97)
-    >>> from penstock.control.base import GateCount
     >>> batch = Observation(batch_id=0, start_s=0.0, end_s=1.0, gates={"in": GateCount(485, 485)})
     >>> aurora.update(batch).keep                       # 485 rows/s of 4 ms each: twice the capacity
     0.5
+
+    References
+    ----------
+    The loop as described by Tu and Prabhakar, *Control-Based Load Shedding in Data Stream Management Systems* (CTRL), figure 1,
+    and by Pham, Chrysanthis and Labrinidis, *Self-managing load shedding for data stream management systems* (SEaMLeSS),
+    equations 1 and 2.
     """
 
     def __init__(self, delay_target_s: float, cost_s: float | None = None, headroom: float | None = None) -> None:
         super().__init__(delay_target_s)
-        self._given_headroom = given_headroom(headroom)
+        self._given_headroom = check_headroom(headroom)
         self._load = LoadModel(delay_target_s, cost_s)
-        self._largest = 0.0  # batch of late, by rows kept
+        self._largest = 0.0  # rows kept by the largest recent batch
 
     @property
     def cost_s(self) -> float | None:
-        """The load coefficient: seconds of work a row; ``None`` until it is known."""
+        """The load coefficient: seconds of work per row; ``None`` until it is known."""
         return self._load.cost_s
 
     @property
@@ -58,7 +75,7 @@ class Aurora(Controller):
 
     def update(self, observation: Observation) -> Decision:
         """Compare the incoming load with the capacity."""
-        self._load.take_in(observation)
+        self._load.update(observation)
         incoming = self._load.incoming(observation)
         if not observation.cold:
             self._largest = max(float(observation.kept), _FADE * self._largest)
@@ -71,25 +88,26 @@ class Aurora(Controller):
             return Decision(keep=1.0)
         if self._given_headroom is not None:
             return Decision(keep=self.headroom / load)
-        if self._unproven(rows, observation.period_s):
+        if self._is_unproven(rows, observation.period_s):
             return Decision(keep=1.0)
         half_s = self.delay_target_s / 2.0
-        # A rate of the past may be gone when the decision holds: it is not given more than the time it was measured in.
+        # A past rate may change before the decision holds, so it is not extrapolated beyond the time it was measured in.
         period_s = half_s if observation.upcoming_rows is not None else min(half_s, gathered_s)
         allowed_rows = max(self.headroom * period_s / cost_s, self._safe_rows(observation))
         return Decision(keep=min(1.0, allowed_rows / rows))
 
-    def _unproven(self, rows: int, period_s: float) -> bool:
-        """Whether a learnt coefficient would be stretched far beyond the batches it comes from, while there is no hurry.
+    def _is_unproven(self, rows: int, period_s: float) -> bool:
+        """Return whether a learned coefficient would be extrapolated far beyond the batches it comes from, without hurry.
 
-        After a quiet time it is mostly overhead, and a burst is not yet an overload. Keeping it costs one batch and shows.
+        After a quiet time the coefficient is mostly overhead, and a burst is not yet an overload. Keeping it costs one batch, and
+        that batch shows the true cost.
         """
-        hurry = period_s > self.delay_target_s / 4.0
-        return self._load.given_cost_s is None and not hurry and rows > _STRETCH * self._largest
+        is_urgent = period_s > self.delay_target_s / 4.0
+        return self._load.given_cost_s is None and not is_urgent and rows > _STRETCH * self._largest
 
     def _safe_rows(self, observation: Observation) -> float:
-        """The rows that take half the target at most, by what the last batch took."""
-        if observation.period_s <= 0.0:
+        """Return the rows that take half the target at most, judging by the last batch."""
+        if observation.period_s < SHORTEST_S:
             return 0.0
         return observation.kept * (self.delay_target_s / 2.0) / observation.period_s
 
@@ -98,13 +116,13 @@ class Aurora(Controller):
         return {"load": self._load.snapshot(), "largest": self._largest}
 
     def restore(self, state: Mapping[str, Any]) -> Self:
-        """Take the state of a snapshot and return the controller."""
+        """Continue from a snapshot, and return the controller."""
         self._load.restore(state["load"])
         self._largest = state["largest"]
         return self
 
 
-# At 1 the batch time would stay wherever it is: every batch must be allowed a little less than the one before took.
+# At 1 the batch time would stay wherever it is: every batch must be allowed a little less time than the one before took.
 _MOST_HEADROOM = 0.95
 _UNKNOWN_HEADROOM = 0.75
 _STRETCH, _FADE = 4.0, 0.9

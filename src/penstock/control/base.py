@@ -1,4 +1,4 @@
-"""What a controller sees, what it answers, and what it must be able to do."""
+"""What every controller gets, answers and must be able to do."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Any, Self
 
 from penstock.errors import PenstockError
 
-__all__ = ["Controller", "Decision", "GateCount", "Observation"]
+__all__ = ["Controller", "Decision", "GateCount", "Observation", "SHORTEST_S"]
+
+SHORTEST_S = 1e-6
+"""The shortest time to divide by: a clock that moved by less stood still, and a rate over it would be anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateCount:
-    """Rows that reached one gate in one batch, and how many of them it let through."""
+    """Rows that one gate was offered in one batch, and how many of them it kept."""
 
     offered: int
     kept: int
@@ -27,16 +30,21 @@ class GateCount:
 
     @property
     def shed(self) -> int:
-        """Rows dropped: offered = kept + shed, always."""
+        """Rows dropped: ``offered = kept + shed``, always."""
         return self.offered - self.kept
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One control period, that is one micro-batch, as the engine saw it.
+    """One control period as the engine measured it. On Spark a period is a micro-batch.
 
-    Times are seconds since the epoch. ``upcoming_rows`` is the size of the batch that is about to run, where the engine
-    knows it before it starts (in ``foreachBatch`` it does); ``None`` means unknown, zero means zero rows.
+    Times are seconds since the epoch. ``None`` means unknown; zero means zero.
+
+    Examples
+    --------
+    >>> batch = Observation(batch_id=7, start_s=100.0, end_s=101.5, gates={"in": GateCount(offered=400, kept=300)})
+    >>> batch.period_s, batch.offered, batch.kept
+    (1.5, 400, 300)
     """
 
     batch_id: int
@@ -44,24 +52,25 @@ class Observation:
     end_s: float
     gates: Mapping[str, GateCount] = field(default_factory=lambda: MappingProxyType({}))
     keep: float = 1.0
-    """The keep probability that was in force."""
+    """The keep probability that was in force during the period."""
     busy_s: float = 0.0
-    """The part of the batch spent on rows, without planning and checkpointing."""
+    """Seconds spent on rows, without planning and checkpointing."""
     mean_arrival_s: float | None = None
-    """Mean arrival time of the rows kept."""
+    """Mean arrival time of the kept rows."""
     backlog_rows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Rows that wait when the period ends, by source or queue, with those that came in it; empty where that is not known."""
+    """Rows that wait at the end of the period, by source or queue; empty if that is unknown."""
     upcoming_rows: int | None = None
+    """Size of the batch that is about to run, if the engine knows it before the batch starts, as in ``foreachBatch``."""
     completed: int | None = None
-    """Rows that left the system, put out or discarded; ``None`` where those are the rows kept, as in a micro-batch."""
+    """Rows that left the system, as output or filtered out; ``None`` if those are the kept rows, as in a micro-batch."""
     work_s: float | None = None
-    """Seconds that the rows kept took, where they are timed one by one or in groups."""
+    """Seconds that the kept rows took, if they are timed one by one or in groups."""
     cold: bool = False
-    """The first batch of a run: it pays for code generation and warm-up, and says little about the cost of rows."""
+    """Whether the batch pays for code generation and warm-up, and so says little about the cost of rows."""
     waited_s: float | None = None
-    """How long the oldest of the upcoming rows can have waited, where the engine knows: no time, if it was idle."""
+    """The longest time that an upcoming row can have waited: 0 if the engine was idle before."""
     taken_s: float | None = None
-    """When the observation was taken, where that is later than the end: at the start of the upcoming batch."""
+    """When the observation was taken, if later than ``end_s``: at the start of the upcoming batch."""
 
     def __post_init__(self) -> None:
         for name in ("gates", "backlog_rows"):
@@ -69,36 +78,46 @@ class Observation:
 
     @property
     def offered(self) -> int:
-        """Rows that reached the gates."""
+        """Rows offered to all gates."""
         return sum(count.offered for count in self.gates.values())
 
     @property
     def kept(self) -> int:
-        """Rows that passed the gates."""
+        """Rows kept by all gates."""
         return sum(count.kept for count in self.gates.values())
 
     @property
     def period_s(self) -> float:
-        """Length of the batch; zero where the clock stood still or went back."""
+        """Length of the period in seconds; zero if the clock stood still or went backwards."""
         return max(0.0, self.end_s - self.start_s)
 
     @property
     def delay_s(self) -> float | None:
-        """Mean delay of the batch: its end minus the mean arrival of what it kept."""
+        """Mean delay of the kept rows: from their arrival to the end of the period."""
         return None if self.mean_arrival_s is None else max(0.0, self.end_s - self.mean_arrival_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The keep probability to put in force; ``None`` means no opinion yet: leave it as it is."""
+    """What a controller wants.
+
+    Examples
+    --------
+    >>> Decision(keep=0.25).keep
+    0.25
+    >>> Decision(keep=1.5)
+    Traceback (most recent call last):
+    penstock.errors.PenstockError: keep must lie in [0, 1], got 1.5
+    """
 
     keep: float | None = None
+    """The keep probability to put in force; ``None`` means no opinion yet: leave it as it is."""
     gates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """The keep of single gates by name, where theirs differs."""
+    """The keep of single gates by name, if theirs differs."""
     full_rows: float | None = None
-    """Rows of a batch up to which ``keep`` holds; of later ones a bounded gate lets fewer and fewer through."""
+    """Rows of a batch up to which ``keep`` holds; beyond them a bounded gate keeps fewer and fewer."""
     note: str | None = None
-    """Something that the user should know, in one line; it goes to the log and the report."""
+    """Something that the user should know, in one line, for the log and the report."""
 
     def __post_init__(self) -> None:
         if self.keep is not None and not (math.isfinite(self.keep) and 0.0 <= self.keep <= 1.0):
@@ -107,14 +126,29 @@ class Decision:
             if not (math.isfinite(keep) and 0.0 <= keep <= 1.0):
                 raise PenstockError(f"the keep of gate {name!r} must lie in [0, 1], got {keep}")
         if self.full_rows is not None and not (math.isfinite(self.full_rows) and self.full_rows >= 0.0):
-            raise PenstockError(f"full_rows must not be negative, got {self.full_rows}")
+            raise PenstockError(f"full_rows must be finite and not negative, got {self.full_rows}")
 
 
 class Controller(ABC):
-    """When and how much to shed: an observation in, a decision out.
+    """When to shed, and how much: an observation in, a decision out.
 
-    A controller reads no clock and does no input or output, so that a simulator, a test or Spark can drive it. Its
-    whole memory is in ``snapshot``: a controller restored from a snapshot goes on as if it had never stopped.
+    A controller reads no clock and does no input or output, so a simulator, a test or Spark can drive it. Its whole memory is
+    in ``snapshot``: restored from one, it goes on as if it had never stopped.
+
+    Parameters
+    ----------
+    delay_target_s
+        The delay to hold, in seconds.
+
+    Examples
+    --------
+    A controller of your own needs ``update``, and a snapshot if it remembers anything:
+
+    >>> class Half(Controller):
+    ...     def update(self, observation: Observation) -> Decision:
+    ...         return Decision(keep=0.5)
+    >>> Half(delay_target_s=2.0).update(Observation(batch_id=0, start_s=0.0, end_s=1.0)).keep
+    0.5
     """
 
     def __init__(self, delay_target_s: float) -> None:
@@ -124,12 +158,12 @@ class Controller(ABC):
 
     @abstractmethod
     def update(self, observation: Observation) -> Decision:
-        """Take in one period and say what to keep in the next."""
+        """Learn from one period, and decide what to keep in the next."""
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> Self:  # noqa: ARG002 - a controller without memory has nothing to restore
-        """Take the state of a snapshot and return the controller."""
+        """Continue from a snapshot, and return the controller."""
         return self

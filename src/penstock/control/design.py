@@ -1,8 +1,8 @@
-"""Control laws by design: parameters from a convergence time, their stability, a model from a recording, a period from a trace.
+"""How to design a control law: parameters from a convergence time, stability, a model from a recording, a period from a trace.
 
-The plant is paper 001's equation 2, ``G(z) = cT / (z - 1)``: what is admitted above capacity in one period stands in the
-queue in the next, and every queued tuple adds its cost to the delay. The controller is equation 3 in its general form,
-``C(z) = (b0 z + b1) / (cT (z + a))``. Together they have the characteristic polynomial ``z^2 + (a - 1 + b0) z + (b1 - a)``.
+The plant is that of CTRL (Tu and Prabhakar), equation 2, ``G(z) = cT / (z - 1)``: what is admitted above capacity in one period
+stands in the queue in the next, and every queued tuple adds its cost to the delay. The controller is equation 3 in its general
+form, ``C(z) = (b0 z + b1) / (cT (z + a))``. Together they have the characteristic polynomial ``z^2 + (a - 1 + b0) z + (b1 - a)``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ __all__ = ["ControlLaw", "PUBLISHED", "PeriodAdvice", "PlantModel", "advise_peri
 class ControlLaw:
     """The parameters of the feedback law ``u(k) = (b0 e(k) + b1 e(k-1)) / (cT) - a u(k-1)``, with ``e = target - delay``.
 
-    >>> ControlLaw.converging_in(3)                       # paper 001, equation 3
+    Raises
+    ------
+    PenstockError
+        If the loop would be unstable.
+
+    Examples
+    --------
+    >>> ControlLaw.converging_in(3)                       # CTRL, equation 3
     ControlLaw(b0=0.4, b1=-0.31, a=-0.8)
     >>> [round(pole, 3) for pole in ControlLaw(0.4, -0.31, -0.8).poles]
     [0.7, 0.7]
@@ -46,22 +53,22 @@ it would be stable if the true cost were 0 to 0.4 times the assumed one
         largest = max(abs(pole) for pole in _poles(self.b0, self.b1, self.a))
         if largest >= 1.0:
             low, high = self.cost_margin
-            cure = (
+            remedy = (
                 f"it would be stable if the true cost were {low:.3g} to {high:.3g} times the assumed one"
                 if high > low
                 else "no cost makes it stable"
             )
             raise PenstockError(
                 f"b0={self.b0:g}, b1={self.b1:g}, a={self.a:g} is unstable: a pole at |z| = {largest:.3g}, "
-                f"it must lie below 1; {cure}"
+                f"it must lie below 1; {remedy}"
             )
 
     @classmethod
     def converging_in(cls, periods: float, a: float = -0.8, *, exact: bool = False) -> ControlLaw:
-        """Place both poles at ``e^(-1/periods)``, so that an error falls to 1/e in so many periods.
+        """Return the law with both poles at ``e^(-1/periods)``, so that an error falls to 1/e in that many periods.
 
-        The paper gives the pole one digit, on the fast side: 0.7 where 3 periods ask for 0.717. ``exact`` does not round. ``a``
-        is free: -1 is a PI controller, and a leaky integrator such as the paper's -0.8 needs no protection from windup.
+        CTRL gives the pole one digit, on the fast side: 0.7 where 3 periods need 0.717. ``exact`` does not round. ``a`` is free:
+        -1 is a PI controller, and a leaky integrator such as CTRL's -0.8 needs no protection from windup.
         """
         if not (math.isfinite(periods) and periods > 0):
             raise PenstockError(f"the convergence time must be positive, got {periods} periods")
@@ -76,15 +83,14 @@ it would be stable if the true cost were 0 to 0.4 times the assumed one
     @property
     def poles(self) -> tuple[complex, ...]:
         """The roots of the characteristic polynomial."""
-        found = _poles(self.b0, self.b1, self.a)
-        # A double root comes out with a rounding error on the imaginary side.
-        return tuple(float(pole.real) if abs(pole.imag) < 1e-6 else complex(pole) for pole in found)
+        # A double root has a rounding error in its imaginary part.
+        return tuple(float(pole.real) if abs(pole.imag) < 1e-6 else complex(pole) for pole in _poles(self.b0, self.b1, self.a))
 
     @property
     def cost_margin(self) -> tuple[float, float]:
-        """The true cost over the assumed one may lie between these two numbers, and the loop is still stable.
+        """The range of true cost over assumed cost in which the loop is stable.
 
-        Jury's conditions for ``z^2 + (a - 1 + r b0) z + (r b1 - a)``, where r is that ratio.
+        It follows from Jury's conditions for ``z^2 + (a - 1 + r b0) z + (r b1 - a)``, where r is that ratio.
         """
         low, high = 0.0, math.inf
         # Each condition reads constant + slope * r > 0.
@@ -105,7 +111,7 @@ it would be stable if the true cost were 0 to 0.4 times the assumed one
     def step(self, error: float, last_error: float, last_u: float, gain: float) -> float:
         """Return u(k); ``gain`` is the plant's, the change of the delay in one period per unit of u.
 
-        It is held where sums of it stay finite, whatever a clock that jumps has made of the errors.
+        It is bounded so that sums of it stay finite, whatever errors a clock that jumps has caused.
         """
         u = (self.b0 * error + self.b1 * last_error) / gain - self.a * last_u
         return min(max(u, -_LARGEST_U), _LARGEST_U)
@@ -115,12 +121,12 @@ _LARGEST_U = 1e12
 
 
 def _poles(b0: float, b1: float, a: float) -> NDArray[np.complex128]:
-    found: NDArray[np.complex128] = np.roots([1.0, a - 1.0 + b0, b1 - a]).astype(np.complex128)
-    return found
+    roots: NDArray[np.complex128] = np.roots([1.0, a - 1.0 + b0, b1 - a]).astype(np.complex128)
+    return roots
 
 
 PUBLISHED = ControlLaw(b0=0.4, b1=-0.31, a=-0.8)
-"""Paper 001, equation 3: three control periods."""
+"""CTRL, equation 3: convergence in three control periods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +140,12 @@ class PlantModel:
 
     @property
     def order(self) -> int:
-        """How many periods back it looks."""
+        """How many periods the model looks back."""
         return len(self.a)
 
     @property
     def gain(self) -> float:
-        """The change of the output per unit of input and period: for paper 001's plant, ``c * T``."""
+        """The change of the output per unit of input and period: for the plant of CTRL, ``c * T``."""
         return sum(self.b)
 
     @property
@@ -149,11 +155,25 @@ class PlantModel:
 
 
 def identify(inputs: ArrayLike, outputs: ArrayLike, max_order: int = 3) -> PlantModel:
-    """Fit a model to recorded input and output and choose its order (paper 001, section 2.2: system identification).
+    """Fit a model to recorded input and output, and choose its order (system identification as in CTRL, section 2.2).
 
-    ``inputs[k]`` acts during period k and shows in ``outputs[k + 1]``. The order is the smallest one that explains nearly as
-    much as any other: what noise in the recording adds to a model of higher order is little, and means nothing.
+    The order is the smallest one that explains nearly as much as any other. A model of higher order explains a little more
+    because of noise, and that means nothing.
 
+    Parameters
+    ----------
+    inputs, outputs
+        One number per period; ``inputs[k]`` acts during period k and shows in ``outputs[k + 1]``.
+    max_order
+        The largest order to try.
+
+    Raises
+    ------
+    PenstockError
+        If the recording is too short, not finite, or its input never changes.
+
+    Examples
+    --------
     >>> u = np.sin(np.arange(200.0)) + np.cos(0.3 * np.arange(200.0) ** 1.1)
     >>> y = np.concatenate([[0.0], 0.002 * np.cumsum(u)[:-1]])       # a queue: c T = 0.002
     >>> model = identify(u, y)
@@ -168,7 +188,7 @@ def identify(inputs: ArrayLike, outputs: ArrayLike, max_order: int = 3) -> Plant
     if u.size < 10 * max_order:
         raise PenstockError(f"a model up to order {max_order} needs at least {10 * max_order} periods, got {u.size}")
     if np.ptp(u) == 0.0:
-        raise PenstockError(f"the input never changes (it is {u[0]:g} throughout), so nothing can be learnt from it")
+        raise PenstockError(f"the input never changes (it is {u[0]:g} throughout), so nothing can be learned from it")
     target = y[max_order:]
     changes = target - y[max_order - 1 : -1]
     spread = max(float(np.var(changes)), 1e-300)
@@ -189,14 +209,14 @@ _SPARE_FIT = 0.03
 
 @dataclass(frozen=True, slots=True)
 class PeriodAdvice:
-    """What each control period would cost in delay, and the one that costs least."""
+    """The delay error that each control period would cause, and the period with the least."""
 
     best_s: float
     periods_s: tuple[float, ...]
     surprise_s: tuple[float, ...]
-    """Delay error from arrivals that changed between two periods: it grows with the period."""
+    """Delay error from arrivals that change between two periods: it grows with the period."""
     blur_s: tuple[float, ...]
-    """Delay error from too few tuples in a period to know their mean by: it falls with the period."""
+    """Delay error from means over too few tuples: it falls with the period."""
 
     @property
     def error_s(self) -> tuple[float, ...]:
@@ -211,13 +231,33 @@ def advise_period(
     cost_variation: float = 1.0,
     periods_s: Sequence[float] = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0),
 ) -> PeriodAdvice:
-    """Weigh paper 001's two rules for the control period against each other, on a recorded trace of arrival times.
+    """Weigh the two rules of CTRL for the control period against each other, on a recorded trace of arrival times.
 
-    Sampling: what the arrivals do between two periods is a surprise; a count that differs by m from the last one's adds ``m *
-    cost_s`` to the delay. Statistics: a mean over n tuples is off by ``cost_variation / sqrt(n)`` of itself, and the delay that
-    is held at the target with it.
+    The first rule is to sample often: what arrivals do between two periods is a surprise, and a count that differs by m from the
+    last one adds ``m * cost_s`` to the delay. The second is to average enough: a mean over n tuples is off by ``cost_variation /
+    sqrt(n)`` of itself, and so is the delay that is held at the target with it.
 
-    >>> advise_period(np.arange(0.0, 100.0, 0.005), cost_s=0.005, delay_target_s=2.0).best_s    # nothing surprises
+    Parameters
+    ----------
+    arrivals
+        Arrival times in seconds.
+    cost_s
+        Mean seconds of work per tuple.
+    delay_target_s
+        The delay to hold.
+    cost_variation
+        Standard deviation of the cost, as a share of its mean.
+    periods_s
+        The periods to compare.
+
+    Raises
+    ------
+    PenstockError
+        If the trace is too short.
+
+    Examples
+    --------
+    >>> advise_period(np.arange(0.0, 100.0, 0.005), cost_s=0.005, delay_target_s=2.0).best_s    # even arrivals: no surprise
     4.0
     """
     times = np.sort(np.asarray(arrivals, dtype=np.float64))
@@ -231,9 +271,9 @@ def advise_period(
         raise PenstockError(f"the trace is {span_s:.3g} s long, which is too short to judge a period of {min(periods_s):g} s by")
     surprise, blur = [], []
     for period in usable:
-        counts = np.bincount(((times - times[0]) / period).astype(np.int64))[:-1]  # the last one is cut off
+        counts = np.bincount(((times - times[0]) / period).astype(np.int64))[:-1]  # the last period is cut off
         surprise.append(float(np.sqrt(np.mean(np.diff(counts) ** 2.0))) * cost_s)
-        per_period = min(times.size / span_s, 1.0 / cost_s) * period  # no more than can be processed are measured
+        per_period = min(times.size / span_s, 1.0 / cost_s) * period  # no more can be measured than are processed
         blur.append(delay_target_s * cost_variation / math.sqrt(per_period))
     errors = np.hypot(surprise, blur)
     return PeriodAdvice(usable[int(np.argmin(errors))], usable, tuple(surprise), tuple(blur))

@@ -1,4 +1,4 @@
-"""The baseline that never sheds."""
+"""KeepAll: the baseline that never sheds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ __all__ = ["KeepAll"]
 
 
 class KeepAll(Controller):
-    """Keep every row: the job as it is without shedding, but observed and counted.
+    """Keep every row. The job runs as it would without shedding, but is observed and counted.
 
+    Examples
+    --------
     >>> KeepAll(delay_target_s=2.0).update(Observation(batch_id=0, start_s=0.0, end_s=9.0)).keep
     1.0
     """

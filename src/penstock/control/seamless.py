@@ -1,4 +1,4 @@
-"""SEaMLeSS: the queued load of any query network, and a headroom that is found while shedding."""
+"""Seamless: the queued load of any query network, and a headroom that corrects itself while shedding."""
 
 from __future__ import annotations
 
@@ -8,27 +8,46 @@ from typing import Any, Self
 
 from penstock.control.base import Controller, Decision, Observation
 from penstock.control.design import PUBLISHED, ControlLaw
-from penstock.control.load_model import LoadModel, given_headroom
+from penstock.control.load_model import LoadModel, check_headroom
 from penstock.errors import PenstockError
 
 __all__ = ["Seamless"]
 
 
 class Seamless(Controller):
-    """CTRL's loop over the load that is queued, with a second loop for the headroom (paper 002, section III).
+    """How much may come in on any query network, with an unknown headroom? CTRL over the queued load, and a loop for H.
 
-    ``qL``, the queued load, is the sum over queues of their length times the load coefficient of what lies behind them (equation
-    4), so that joins, aggregates and shared operators count for what they cost. The estimated delay is ``y = qL / H`` (5). The
-    load that may be added is ``u = H (b0 e + b1 e') - a u'`` seconds of work a period (6), with ``e = D - y``; together with the
-    ``H T`` that is processed meanwhile it is compared with the load of the last period.
+    The loop of CTRL runs over the queued load ``qL``: the sum over all queues of their length times the load coefficient of what
+    lies behind them (SEaMLeSS, equation 4), so joins, aggregates and shared operators count for what they cost. The estimated
+    delay is ``y = qL / H`` (equation 5). The load that may be added is ``u = H (b0 e + b1 e') - a u'`` seconds of work per period
+    (equation 6), with ``e = D - y``. Together with the ``H T`` that is processed meanwhile it is compared with the load of the
+    last period.
 
-    If the headroom is right the real delay settles at the target whenever load is shed. So every ``adjust_every`` periods with
-    shedding, ``H`` is set to ``H D / D'``, where ``D'`` is the mean real delay in them.
+    If the headroom is right, the real delay settles at the target whenever load is shed. So after every ``adjust_every`` periods
+    with shedding, ``H`` is set to ``H D / D'``, where ``D'`` is the mean real delay in them (section III B).
 
-    ``coefficients`` gives the seconds of work behind each queue by its name in ``Observation.backlog_rows``; a queue that is not
-    named counts with ``cost_s``, the coefficient of a row that comes in, given or learnt.
+    Where it fails: the headroom is only corrected while load is shed and the real delay is known. On a micro-batch engine it also
+    has to stand for the overhead per batch.
 
-    >>> from penstock.control.base import GateCount
+    Parameters
+    ----------
+    delay_target_s
+        The delay to hold, in seconds.
+    cost_s
+        Seconds of work that an incoming row causes; learned if not given.
+    headroom
+        The share of each second that goes to rows, to start from.
+    adjust_every
+        Periods with shedding between two corrections of the headroom.
+    coefficients
+        Seconds of work behind each queue, by its name in ``Observation.backlog_rows``. ``cost_s`` stands in for queues without
+        an entry.
+    law
+        The parameters b0, b1 and a.
+
+    Examples
+    --------
+    >>> from penstock.control import GateCount
     >>> seamless = Seamless(delay_target_s=2.0, cost_s=0.005, coefficients={"join": 0.004})
     >>> queues = {"source": 120, "join": 500}
     >>> full = Observation(0, 0.0, 0.5, gates={"in": GateCount(600, 600)}, completed=90, backlog_rows=queues)
@@ -36,6 +55,10 @@ class Seamless(Controller):
     0.0
     >>> round(seamless.estimated_delay_s, 3)      # (120 * 5 ms + 500 * 4 ms) / 0.8
     3.25
+
+    References
+    ----------
+    Pham, Chrysanthis and Labrinidis, *Self-managing load shedding for data stream management systems* (SEaMLeSS), section III.
     """
 
     def __init__(
@@ -54,10 +77,10 @@ class Seamless(Controller):
         for name, value in (coefficients or {}).items():
             if not (math.isfinite(value) and value >= 0):
                 raise PenstockError(f"the load coefficient of queue {name!r} must not be negative, got {value}")
-        given_headroom(headroom)
+        check_headroom(headroom)
         self.law = law
         self.headroom = headroom
-        """The share of each second that goes to rows, as it is known now."""
+        """The share of each second that goes to rows, as currently estimated."""
         self.adjust_every = adjust_every
         self.queued_load_s = 0.0
         """Seconds of work in the queues."""
@@ -68,17 +91,17 @@ class Seamless(Controller):
 
     @property
     def estimated_delay_s(self) -> float:
-        """The delay of a row that comes in now, y (equation 5)."""
+        """The delay of a row that comes in now, y (SEaMLeSS, equation 5)."""
         return self.queued_load_s / self.headroom
 
     def update(self, observation: Observation) -> Decision:
         """Run both loops once."""
-        self._load.take_in(observation)
+        self._load.update(observation)
         self._adjust(observation)
         incoming, cost_s, period_s = self._load.incoming(observation), self._load.cost_s, observation.period_s
         if incoming is None or not cost_s or self._load.is_vague(observation):
             return Decision(keep=None)
-        self.queued_load_s = self._queued(observation, cost_s)
+        self.queued_load_s = self._sum_queued_load(observation, cost_s)
         error = self.delay_target_s - self.estimated_delay_s
         self._u = self.law.step(error, self._error, self._u, gain=1.0 / self.headroom)
         self._error = error
@@ -87,14 +110,14 @@ class Seamless(Controller):
         allowed = self._u + self.headroom * period_s
         return Decision(keep=1.0 if allowed >= load or not load else max(0.0, allowed / load))
 
-    def _queued(self, observation: Observation, cost_s: float) -> float:
-        """Equation 4. Where only the number of rows is known that wait for the next batch, each counts as one that comes in."""
+    def _sum_queued_load(self, observation: Observation, cost_s: float) -> float:
+        """Return qL (SEaMLeSS, equation 4). If queues are unknown, a row that waits for the next batch counts as incoming."""
         if not observation.backlog_rows:
-            return self._load.waiting(observation) * cost_s
+            return self._load.waiting_rows(observation) * cost_s
         return sum(rows * self._coefficients.get(name, cost_s) for name, rows in observation.backlog_rows.items())
 
     def _adjust(self, observation: Observation) -> None:
-        """The second loop: ``H D / D'`` from the real delay while shedding (section III B)."""
+        """Run the second loop: set H to ``H D / D'`` from the real delay while shedding (SEaMLeSS, section III B)."""
         if observation.keep >= 1.0 or observation.delay_s is None or not math.isfinite(observation.delay_s):
             return
         self._delay_sum_s += observation.delay_s
@@ -108,13 +131,13 @@ class Seamless(Controller):
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
-        return {"load": self._load.snapshot()} | {name: getattr(self, name) for name in self._STATE}
+        return {"load": self._load.snapshot()} | {name.lstrip("_"): getattr(self, name) for name in self._STATE}
 
     def restore(self, state: Mapping[str, Any]) -> Self:
-        """Take the state of a snapshot and return the controller."""
+        """Continue from a snapshot, and return the controller."""
         self._load.restore(state["load"])
         for name in self._STATE:
-            setattr(self, name, state[name])
+            setattr(self, name, state[name.lstrip("_")])
         return self
 
     _STATE = ("headroom", "queued_load_s", "_error", "_u", "_delay_sum_s", "_delays")

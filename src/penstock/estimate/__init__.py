@@ -7,7 +7,8 @@ All of them learn ``seconds = overhead + sum of cost * rows``, and have ``update
 - `OperatorCosts`: several operators that are timed together, with errors.
 - `BucketCosts`: hundreds of buckets of keys, timed row by row or together.
 
-`LinearFilter` is the algebra that they share, and `Selectivity` answers how many rows an operator passes on.
+`LinearFilter` is the algebra behind them and `DiagonalFilter` the same for hundreds of values. `Selectivity` answers how many
+rows an operator passes on.
 """
 
 from __future__ import annotations
@@ -15,9 +16,19 @@ from __future__ import annotations
 from penstock.estimate.batch_filter import BatchFilter
 from penstock.estimate.batch_regression import BatchRegression
 from penstock.estimate.bucket_costs import BucketCosts
+from penstock.estimate.diagonal_filter import DiagonalFilter
 from penstock.estimate.estimate import Estimate
 from penstock.estimate.linear_filter import LinearFilter
 from penstock.estimate.operator_costs import OperatorCosts
 from penstock.estimate.selectivity import Selectivity
 
-__all__ = ["BatchFilter", "BatchRegression", "BucketCosts", "Estimate", "LinearFilter", "OperatorCosts", "Selectivity"]
+__all__ = [
+    "BatchFilter",
+    "BatchRegression",
+    "BucketCosts",
+    "DiagonalFilter",
+    "Estimate",
+    "LinearFilter",
+    "OperatorCosts",
+    "Selectivity",
+]

@@ -86,7 +86,9 @@ class BatchFilter:
             costs.values[1], costs.covariance[1, 1] = overhead_s, deviation_s**2
             self._has_overhead = True
         if kept > 0:
+            # After an empty batch that took longer than this one: an error larger than that would contradict the cost's.
             costs.values[1] = min(costs.values[1], period_s)
+            costs.covariance[1, 1] = min(costs.covariance[1, 1], (0.5 * period_s) ** 2)
             costs.values[0] = max(_LEAST_COST_S, (period_s - costs.values[1]) / kept)
             costs.covariance[0, 0] = (0.5 * period_s / kept) ** 2
             costs.covariance[0, 1] = costs.covariance[1, 0] = -costs.covariance[1, 1] / kept  # what is not the one is the other

@@ -64,14 +64,19 @@ class BatchRegression:
         if spread > self._min_spread * self._mean_rows and self._mean_rows > 0.0:
             slope = self._rows_s / self._rows_rows
             # Both parts are positive: a line outside that is noise.
-            self._slope = min(max(slope, 0.0), self._mean_s / self._mean_rows) or None
+            self._slope = min(max(slope, 0.0), self._seconds_per_row) or None
 
     @property
     def cost_s(self) -> float | None:
         """Seconds per row; ``None`` before the first row."""
         if self._mean_rows <= 0.0:
             return None
-        return self._slope if self._slope is not None else self._mean_s / self._mean_rows
+        return self._slope if self._slope is not None else self._seconds_per_row
+
+    @property
+    def _seconds_per_row(self) -> float:
+        """All of the time by all of the rows. After thousands of empty batches their mean is next to nothing."""
+        return self._mean_s / max(self._mean_rows, _LEAST_ROWS)
 
     @property
     def overhead_s(self) -> float | None:
@@ -88,3 +93,6 @@ class BatchRegression:
             setattr(self, f"_{name}", state[name])
 
     _STATE = ("weight", "mean_rows", "mean_s", "rows_rows", "rows_s", "slope")
+
+
+_LEAST_ROWS = 1e-6

@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
-from penstock.estimate.linear_filter import LinearFilter
+from penstock.estimate.diagonal_filter import DiagonalFilter
 
 __all__ = ["BucketCosts"]
 
 Values = NDArray[np.float64]
 
 _DECAY = 0.8
-_NOISE, _FORGETTING = 0.05, 0.995
+_NOISE, _WANDER, _LEAST_WANDER = 0.05, 0.03, 0.006
+_OVERHEAD = 0.3
+"""The share of a first call that may be overhead, as one standard deviation."""
 _PRIOR = 2.0
 """Rows of the mean cost that a bucket starts with: one slow row of a rare key must not shed it for long."""
 
@@ -26,7 +28,12 @@ class BucketCosts:
 
     Rows timed one by one (``update``) are counted and summed by bucket, as in one row of a LAS sketch, and decayed from batch to
     batch. A batch function or a native operator only gives the time of several rows together (``update_from_total``): then costs
-    are learned by a linear filter with a fixed time per call, never below 0. Use one of the two throughout.
+    are learned by a filter of ``total = overhead + sum of cost * rows``, never below 0. Use one of the two throughout.
+
+    The filter treats the errors of buckets as independent. A filter with all their covariances would extract more from each
+    total in theory. In practice it runs away: hundreds of unknown costs need more totals than it remembers, and where the rows of
+    all buckets rise and fall together, as they do when a native operator is timed, totals do not separate them at all. This one
+    then stays near the mean cost. It also makes an update and a snapshot linear in the number of buckets.
 
     Examples
     --------
@@ -42,7 +49,8 @@ class BucketCosts:
             raise PenstockError(f"the number of buckets must be positive, got {buckets}")
         self.buckets = buckets
         self._counts, self._durations_s = np.zeros(buckets), np.zeros(buckets)
-        self._filter: LinearFilter | None = None
+        self._filter: DiagonalFilter | None = None
+        self._first_s = (0.0, 0.0)  # of the first total: seconds per row, and what may be overhead
 
     @property
     def costs_s(self) -> Values:
@@ -66,22 +74,28 @@ class BucketCosts:
             return
         total_s = max(total_s, 0.0)
         if self._filter is None:
-            mean_s = total_s / count
-            # What is not known yet may be off by about as much as it is; the fixed time of a call likewise, by a row or two.
-            deviation_s = max(mean_s, 1e-9)
-            self._filter = LinearFilter([*[mean_s] * self.buckets, 0.0], [deviation_s] * (self.buckets + 1))
+            self._first_s = (max(total_s / count, 1e-9), max(_OVERHEAD * total_s, 1e-9))
+            self._filter = DiagonalFilter([*[total_s / count] * self.buckets, 0.0], self._deviations_s())
+        # A bucket without rows becomes as uncertain as it was in the beginning, or as its cost is high, but not more.
+        most = np.maximum(self._deviations_s(), self._filter.values)
+        wander = np.maximum(_WANDER * self._filter.values, _LEAST_WANDER * self._deviations_s())
+        self._filter.widen(wander, most)
         counts = np.append(rows, 1.0)
-        work_s = float(rows @ self._filter.values[:-1])
-        noise = (_NOISE * max(total_s, work_s, 1e-9)) ** 2
-        self._filter.correct(counts, total_s - self._filter.predict(counts), noise, least=0.0)
-        self._filter.forget(_FORGETTING)
+        expected_s = self._filter.predict(counts)
+        noise = (_NOISE * max(total_s, expected_s, 1e-9)) ** 2
+        self._filter.correct(counts, total_s - expected_s, noise)
+
+    def _deviations_s(self) -> Values:
+        """How far off each cost may be at most, and the overhead: each by as much as it may be."""
+        return np.append(np.full(self.buckets, self._first_s[0]), self._first_s[1])
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
         return {
             "counts": self._counts.tolist(),
             "durations_s": self._durations_s.tolist(),
-            "learned": None if self._filter is None else self._filter.values[:-1].tolist(),
+            "filter": None if self._filter is None else self._filter.snapshot(),
+            "first_s": list(self._first_s),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -96,7 +110,8 @@ class BucketCosts:
             raise PenstockError(f"the costs of {len(state['counts'])} buckets were stored, and there are {self.buckets} now")
         self._counts = np.array(state["counts"], dtype=np.float64)
         self._durations_s = np.array(state["durations_s"], dtype=np.float64)
-        learned = state["learned"]
-        if learned is not None:
-            deviation_s = max(float(np.mean(learned)), 1e-9)
-            self._filter = LinearFilter([*learned, 0.0], [deviation_s] * (self.buckets + 1))
+        self._first_s = (float(state["first_s"][0]), float(state["first_s"][1]))
+        self._filter = None
+        if state["filter"] is not None:
+            self._filter = DiagonalFilter(np.zeros(self.buckets + 1), np.zeros(self.buckets + 1))
+            self._filter.restore(state["filter"])

@@ -54,10 +54,6 @@ class LinearFilter:
         diagonal = np.diag_indices_from(self.covariance)
         self.covariance[diagonal] += np.square(np.asarray(deviations, dtype=np.float64))
 
-    def forget(self, factor: float) -> None:
-        """Trust everything known so far by ``factor`` only."""
-        self.covariance /= factor
-
     def correct(
         self,
         counts: ArrayLike,
@@ -88,9 +84,10 @@ class LinearFilter:
         gain = shared / variance
         self.values = np.clip(self.values + gain * error_s, least, most)
         covariance = self.covariance - np.outer(gain, shared)
-        self.covariance = (covariance + covariance.T) / 2.0
-        diagonal = np.diag_indices_from(self.covariance)
-        self.covariance[diagonal] = np.maximum(self.covariance[diagonal], 0.0)
+        # Rounding may leave a covariance that its two variances do not allow, and the next corrections would run away.
+        deviations = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+        largest = np.outer(deviations, deviations)
+        self.covariance = np.clip((covariance + covariance.T) / 2.0, -largest, largest)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""

@@ -1,4 +1,4 @@
-"""What a shedder promises about queuing latency: the CHECK of paper 004."""
+"""What a shedder promises about queuing latency: the CHECK of LAS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ABS", "AVG", "Constraint", "Sliding"]
 
 
 class Constraint(ABC):
-    """Decides whether a tuple may be enqueued that would wait for q seconds, and remembers those that were."""
+    """Decides whether a tuple that would wait for q seconds may be enqueued, and remembers the ones that were."""
 
     def __init__(self, tau_s: float) -> None:
         if not (math.isfinite(tau_s) and tau_s >= 0):
@@ -20,38 +20,38 @@ class Constraint(ABC):
         self.tau_s = tau_s
 
     @abstractmethod
-    def violated(self, q_s: float) -> bool:
-        """Whether enqueueing the tuple would violate the constraint."""
+    def is_violated(self, q_s: float) -> bool:
+        """Return whether enqueueing a tuple that waits this long would violate the constraint."""
 
     @abstractmethod
-    def enqueued(self, q_s: float) -> None:
-        """Take in a tuple that is enqueued."""
+    def add(self, q_s: float) -> None:
+        """Count a tuple that is enqueued."""
 
 
 class ABS(Constraint):
     """No tuple waits for more than tau.
 
-    >>> ABS(1.0).violated(1.5)
+    >>> ABS(1.0).is_violated(1.5)
     True
     """
 
-    def violated(self, q_s: float) -> bool:
+    def is_violated(self, q_s: float) -> bool:
         """Compare the tuple alone."""
         return q_s > self.tau_s
 
-    def enqueued(self, q_s: float) -> None:
-        """Nothing is remembered."""
+    def add(self, q_s: float) -> None:
+        """Remember nothing."""
 
 
 class AVG(Constraint):
-    """The mean over all enqueued tuples so far is at most tau.
+    """The mean over all tuples enqueued so far is at most tau.
 
-    The paper's text adds q to the mean before it compares, and that is right; its listing compares first, and once the mean is
-    above tau nothing is ever enqueued again that could bring it down.
+    The text of LAS adds q to the mean before it compares, and so does this. Its listing compares first: once the mean is above
+    tau, nothing is ever enqueued again that could bring it down.
 
     >>> check = AVG(1.0)
-    >>> check.enqueued(0.5)
-    >>> check.violated(1.5), check.violated(1.6)
+    >>> check.add(0.5)
+    >>> check.is_violated(1.5), check.is_violated(1.6)
     (False, True)
     """
 
@@ -59,11 +59,11 @@ class AVG(Constraint):
         super().__init__(tau_s)
         self._total_s, self._count = 0.0, 0
 
-    def violated(self, q_s: float) -> bool:
-        """Compare the mean with the tuple in it."""
+    def is_violated(self, q_s: float) -> bool:
+        """Compare the mean that includes the tuple."""
         return (self._total_s + q_s) / (self._count + 1) > self.tau_s
 
-    def enqueued(self, q_s: float) -> None:
+    def add(self, q_s: float) -> None:
         """Add to the mean."""
         self._total_s += q_s
         self._count += 1
@@ -74,8 +74,8 @@ class Sliding(Constraint):
 
     >>> check = Sliding(1.0, window=2)
     >>> for q in (0.0, 0.0, 1.0):
-    ...     check.enqueued(q)
-    >>> check.violated(1.1)
+    ...     check.add(q)
+    >>> check.is_violated(1.1)
     True
     """
 
@@ -86,14 +86,14 @@ class Sliding(Constraint):
         self._last: deque[float] = deque(maxlen=window)
         self._total_s = 0.0
 
-    def violated(self, q_s: float) -> bool:
-        """Compare the mean with the tuple in it, and the oldest out of it."""
-        full = len(self._last) == self._last.maxlen
-        total_s = self._total_s - (self._last[0] if full else 0.0) + q_s
-        return total_s / (len(self._last) + (0 if full else 1)) > self.tau_s
+    def is_violated(self, q_s: float) -> bool:
+        """Compare the mean that includes the tuple and excludes the oldest one."""
+        is_full = len(self._last) == self._last.maxlen
+        total_s = self._total_s - (self._last[0] if is_full else 0.0) + q_s
+        return total_s / (len(self._last) + (0 if is_full else 1)) > self.tau_s
 
-    def enqueued(self, q_s: float) -> None:
-        """Move the window on."""
+    def add(self, q_s: float) -> None:
+        """Move the window by one tuple."""
         if len(self._last) == self._last.maxlen:
             self._total_s -= self._last[0]
         self._last.append(q_s)

@@ -1,4 +1,4 @@
-"""How much of each bucket to keep when a batch is known whole: a knapsack over buckets."""
+"""How much of each bucket to keep when the whole batch is known: a knapsack over buckets."""
 
 from __future__ import annotations
 
@@ -19,12 +19,22 @@ Values = NDArray[np.float64]
 def allocate(rows: Values, costs_s: Values, budget_s: float, *, how: How = "threshold", floor: float = 0.0) -> Values:
     """Return the keep of each bucket so that the rows that stay cost ``budget_s``.
 
-    ``threshold`` keeps the cheapest buckets whole and sheds the dearest, which keeps the most rows. ``root`` keeps in proportion
-    to one over the root of the cost: fewer rows, but no bucket is shed alone, and sums that are scaled back up vary least for
-    the time they take (Neyman's allocation). ``uniform`` looks at no cost. No keep is below ``floor``, unless the budget does
-    not even allow that.
+    Parameters
+    ----------
+    rows, costs_s
+        Rows of each bucket, and the seconds per row.
+    budget_s
+        Seconds that the rows that stay may cost.
+    how
+        ``threshold`` keeps the cheapest buckets whole and sheds the most expensive, which keeps the most rows. ``root`` keeps in
+        proportion to one over the root of the cost: fewer rows, but no bucket is shed alone, and sums that are scaled back up
+        vary least for the time they take (Neyman's allocation). ``uniform`` ignores costs.
+    floor
+        No keep is below it, unless the budget does not even allow that.
 
-    >>> allocate(np.array([10.0, 10.0]), np.array([1.0, 3.0]), 25.0).tolist()     # 10 of the cheap, half of the dear
+    Examples
+    --------
+    >>> allocate(np.array([10.0, 10.0]), np.array([1.0, 3.0]), 25.0).tolist()     # 10 of the cheap ones, half of the others
     [1.0, 0.5]
     """
     if not 0.0 <= floor < 1.0:
@@ -49,7 +59,7 @@ def allocate(rows: Values, costs_s: Values, budget_s: float, *, how: How = "thre
 
 
 def _by_root(work: Values, costs_s: Values, budget_s: float, floor: float) -> Values:
-    """Find the scale by bisection: the work that stays grows with it."""
+    """Find the scale of the keeps by bisection: the work that stays grows with it."""
     shape = 1.0 / np.sqrt(np.maximum(costs_s, 1e-12))
     low, high = 0.0, 1.0 / float(shape.min())
     for _ in range(60):

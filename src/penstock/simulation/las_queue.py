@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
+from penstock.las.base import TupleShedder
 from penstock.las.constraint import ABS
 from penstock.las.cost_aware import AIM, DECAY, GAIN, POWER, REACH, SYNC_EVERY
 from penstock.las.countmin import CostSketch
 from penstock.las.operator_sketches import Operator
-from penstock.las.shedder import TupleShedder
 from penstock.simulation.compiled import compiled
 
 __all__ = ["LasRun", "Method", "Stream", "phases", "simulate_las", "simulate_plain", "synthetic", "zipf_at"]
