@@ -16,11 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.control import Controller, GateCount, Observation
+from penstock.control import Controller, GateCount, MicroBatch, Observation
 from penstock.control.load_model import LoadModel
 from penstock.coordination import Local
 from penstock.coordination.agent import Agent
-from penstock.drop.units import BEHIND, WindowRing, window
+from penstock.coordination.node_statistics import NodeStatistics
+from penstock.drop.units import BEHIND, WholeWindows, WindowRing
 from penstock.estimate import (
     BatchFilter,
     BatchRegression,
@@ -28,10 +29,11 @@ from penstock.estimate import (
     DiagonalFilter,
     LinearFilter,
     OperatorCosts,
-    Selectivity,
+    SelectivityEstimator,
 )
 from penstock.las import CostSketch
 from penstock.las.bucket_keeps import BucketKeeps
+from penstock.las.work_controller import WorkController
 from penstock.network import Network, NetworkBuilder
 
 ENGINES = ("penstock.spark", "penstock.cluster", "penstock.demo", "penstock.__main__")
@@ -109,7 +111,7 @@ def drive_operators(model: OperatorCosts, step: tuple[np.ndarray, float]) -> Any
     return [model.cost(name) for name in model.operators], model.overhead_s, model.group_cost({"a": 2.0, "b": 1.0})
 
 
-def drive_selectivity(model: Selectivity, step: tuple[int, int]) -> Any:
+def drive_selectivity(model: SelectivityEstimator, step: tuple[int, int]) -> Any:
     model.update(*step)
     return model.estimate
 
@@ -162,8 +164,14 @@ def make_agent() -> Agent:
 def drive_agent(agent: Agent, step: tuple[str, int, float]) -> Any:
     """What an agent learns is stored. What it counts by the clock is not: that starts anew with the batches."""
     query, count, busy_s = step
-    agent.measured(query, {query: count}, {query: count // 2}, busy_s)
-    return agent.measurements()
+    agent.learn(query, {query: count}, {query: count // 2}, busy_s)
+    return agent.measurements
+
+
+def drive_statistics(statistics: NodeStatistics, step: tuple[str, int, float]) -> Any:
+    query, count, busy_s = step
+    statistics.learn(query, {query: count}, {query: count // 2}, busy_s)
+    return statistics.estimate_operators(), statistics.overheads_s
 
 
 totals = st.tuples(vectors, seconds)
@@ -179,15 +187,27 @@ DRIVERS = {
     LinearFilter: Driver(lambda: LinearFilter([0.1] * 4, [1.0] * 4), totals, drive_linear),
     LoadModel: Driver(lambda: LoadModel(2.0), observations(), drive_load),
     OperatorCosts: Driver(lambda: OperatorCosts({"a": 0.1, "b": 0.0}), totals, drive_operators),
-    Selectivity: Driver(lambda: Selectivity(0.5), st.tuples(rows, rows), drive_selectivity),
+    NodeStatistics: Driver(
+        lambda: NodeStatistics(two_queries(), {"a": ["a"], "b": ["b"]}),
+        st.tuples(st.sampled_from("ab"), rows, seconds),
+        drive_statistics,
+    ),
+    SelectivityEstimator: Driver(lambda: SelectivityEstimator(0.5), st.tuples(rows, rows), drive_selectivity),
     WindowRing: Driver(
-        lambda: WindowRing(window("t", "2s", "1s"), seed=1), st.tuples(st.integers(0, 3000), st.floats(0.0, 1.0)), drive_ring
+        lambda: WindowRing(WholeWindows("t", "2s", "1s"), seed=1),
+        st.tuples(st.integers(0, 3000), st.floats(0.0, 1.0)),
+        drive_ring,
+    ),
+    WorkController: Driver(
+        lambda: WorkController(MicroBatch(2.0), BucketKeeps(4), is_timed=False),
+        observations(),
+        lambda controller, observation: controller.update(observation),
     ),
 }
 
 
 def driver_of(kind: type) -> Driver:
-    if issubclass(kind, Controller):
+    if kind not in DRIVERS and issubclass(kind, Controller):
         return Driver(lambda: kind(2.0), observations(), lambda controller, observation: controller.update(observation))
     if kind not in DRIVERS:
         pytest.fail(f"{kind.__module__}.{kind.__qualname__} has snapshot() and restore(): register a driver for it in {__name__}")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.estimate import OperatorCosts, Selectivity
+from penstock.estimate import OperatorCosts
 
 
 def fed(model: OperatorCosts, costs: dict[str, float], batches: int, seed: int) -> OperatorCosts:
@@ -96,7 +96,7 @@ def test_what_was_learnt_survives() -> None:
 @given(st.floats(0.02, 1.0), st.floats(0.02, 1.0), st.integers(0, 100))
 def test_a_changed_selectivity_is_found(before: float, after: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    ratio = Selectivity(0.5)
+    ratio = SelectivityEstimator(0.5)
     for true in (before, after):
         for _ in range(8):
             rows = int(rng.integers(500, 2000))
@@ -107,7 +107,7 @@ def test_a_changed_selectivity_is_found(before: float, after: float, seed: int) 
 
 
 def test_a_ratio_of_nothing_changes_nothing() -> None:
-    ratio = Selectivity(0.5)
+    ratio = SelectivityEstimator(0.5)
     before = ratio.estimate
     ratio.update(0, 0)
     ratio.update(-5, 1)

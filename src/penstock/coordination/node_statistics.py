@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.coordination.measurements import OperatorMeasurements
-from penstock.estimate import OperatorCosts, Selectivity
+from penstock.estimate import OperatorCosts
 from penstock.network.model import Network, Operator
 
 __all__ = ["NodeStatistics"]
@@ -99,8 +99,8 @@ class NodeStatistics:
                 self._selectivities[name].restore(values)
 
 
-def _selectivity_estimator(operator: Operator) -> Selectivity:
+def _selectivity_estimator(operator: Operator) -> SelectivityEstimator:
     """Return an estimator: a slow one for an aggregate or a join, which emits nothing for a while and then a lot."""
     if operator.kind in ("aggregate", "join"):
-        return Selectivity(operator.selectivity, weight=5_000.0, decay=0.98, surprise=math.inf)
-    return Selectivity(operator.selectivity)
+        return SelectivityEstimator(operator.selectivity, weight=5_000.0, decay=0.98, surprise=math.inf)
+    return SelectivityEstimator(operator.selectivity)

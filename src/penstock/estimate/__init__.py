@@ -7,7 +7,7 @@ All of them learn ``seconds = overhead + sum of cost * rows``, and have ``update
 - `OperatorCosts`: several operators that are timed together, with errors.
 - `BucketCosts`: hundreds of buckets of keys, timed row by row or together.
 
-`LinearFilter` is the algebra behind them and `DiagonalFilter` the same for hundreds of values. `Selectivity` answers how many
+`LinearFilter` is the algebra behind them and `DiagonalFilter` the same for hundreds of values. `SelectivityEstimator` answers how many
 rows an operator passes on.
 """
 
@@ -20,7 +20,7 @@ from penstock.estimate.diagonal_filter import DiagonalFilter
 from penstock.estimate.estimate import Estimate
 from penstock.estimate.linear_filter import LinearFilter
 from penstock.estimate.operator_costs import OperatorCosts
-from penstock.estimate.selectivity import Selectivity
+from penstock.estimate.selectivity import SelectivityEstimator
 
 __all__ = [
     "BatchFilter",
@@ -30,5 +30,5 @@ __all__ = [
     "Estimate",
     "LinearFilter",
     "OperatorCosts",
-    "Selectivity",
+    "SelectivityEstimator",
 ]

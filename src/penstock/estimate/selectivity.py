@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from penstock.estimate.estimate import Estimate
 
-__all__ = ["Selectivity"]
+__all__ = ["SelectivityEstimator"]
 
 
-class Selectivity:
+class SelectivityEstimator:
     """Rows out per row in, with older batches counting less; a batch far outside of what is expected starts it anew.
 
     Parameters
@@ -26,7 +26,7 @@ class Selectivity:
 
     Examples
     --------
-    >>> ratio = Selectivity(1.0)
+    >>> ratio = SelectivityEstimator(1.0)
     >>> for _ in range(5):
     ...     ratio.update(1000, 400)
     >>> round(ratio.estimate.value, 2)
