@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.estimate import OperatorCosts
+from penstock.estimate import OperatorCosts, SelectivityEstimator
 
 
 def fed(model: OperatorCosts, costs: dict[str, float], batches: int, seed: int) -> OperatorCosts:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.coordination.measurements import OperatorMeasurements
-from penstock.estimate import OperatorCosts
+from penstock.estimate import OperatorCosts, SelectivityEstimator
 from penstock.network.model import Network, Operator
 
 __all__ = ["NodeStatistics"]

@@ -7,8 +7,8 @@ All of them learn ``seconds = overhead + sum of cost * rows``, and have ``update
 - `OperatorCosts`: several operators that are timed together, with errors.
 - `BucketCosts`: hundreds of buckets of keys, timed row by row or together.
 
-`LinearFilter` is the algebra behind them and `DiagonalFilter` the same for hundreds of values. `SelectivityEstimator` answers how many
-rows an operator passes on.
+`LinearFilter` is the algebra behind them and `DiagonalFilter` the same for hundreds of values.
+`SelectivityEstimator` answers how many rows an operator passes on.
 """
 
 from __future__ import annotations
