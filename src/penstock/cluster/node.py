@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.deployment import DeployedQuery, Deployment
@@ -94,9 +95,11 @@ class NodeRuntime:
             self._lock.release()
 
     def _serve(self, deployment: Deployment, agent: Agent, seconds: float | None, on_ready: Callable[[], None] | None) -> None:
-        agent.exchange_messages()
         for query in deployment.queries:
-            self._start(query, agent)
+            self._open(query, agent)
+        agent.exchange_messages()  # with what was learnt before a restart, from all journals
+        for query, driver, _ in self._running:
+            self._start(query, driver)
         if on_ready is not None:
             on_ready()
         began, shown = time.monotonic(), 0.0
@@ -112,18 +115,24 @@ class NodeRuntime:
                 break
         for _, driver, controller in self._running:
             driver.stop()
-            controller.learn()
+            driver.guard("learn from the last batch", controller.learn)
         self._show(agent)
 
-    def _start(self, query: DeployedQuery, agent: Agent) -> None:
-        checkpoint = self._directory / "queries" / query.plan.name.replace("->", "--")
+    def _open(self, query: DeployedQuery, agent: Agent) -> None:
+        """Open a query's journal, which holds what the agent has learnt from it."""
         driver, controller = drive_query(query, agent)
-        query_id = Checkpoint(str(checkpoint)).query_id()
+        checkpoint = str(self._checkpoint_of(query))
+        query_id = Checkpoint(checkpoint).query_id()
         driver.open_journal(f"{checkpoint}/penstock", query_id, is_new=query_id is None)
-        writer = query.df.writeStream.foreachBatch(driver).queryName(f"{self.node}.{query.plan.name}")
-        writer = writer.option("checkpointLocation", str(checkpoint)).outputMode("append")
-        driver.attach(writer.trigger(processingTime=f"{self.pace_s} seconds").start())
         self._running.append((query, driver, controller))
+
+    def _start(self, query: DeployedQuery, driver: BatchDriver) -> None:
+        writer = query.df.writeStream.foreachBatch(driver).queryName(f"{self.node}.{query.plan.name}")
+        writer = writer.option("checkpointLocation", str(self._checkpoint_of(query))).outputMode("append")
+        driver.attach(writer.trigger(processingTime=f"{self.pace_s} seconds").start())
+
+    def _checkpoint_of(self, query: DeployedQuery) -> Path:
+        return self._directory / "queries" / query.plan.name.replace("->", "--")
 
     def _check_queries(self) -> None:
         for query, driver, _ in self._running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,6 +11,7 @@ from penstock.cluster.transport import DirectoryTransport
 from penstock.control.base import Controller, Decision, GateCount, Observation
 from penstock.coordination.agent import Agent
 from penstock.decision import ByBatch
+from penstock.errors import PenstockError
 from penstock.journal.records import OutputRecord
 from penstock.network.model import arc_name
 from penstock.spark.batch_driver import BatchCounts, BatchDriver, BatchHooks, RunningQuery
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["AgentController", "drive_query"]
+
+log = logging.getLogger("penstock")
 
 _COLD_BATCHES = 2
 _STAGES_REMEMBERED = 10_000
@@ -73,7 +77,12 @@ class NodeSizes:
 
     def read(self, checkpoint: Checkpoint, batch_id: int) -> dict[str, int]:
         """Return the rows by entry."""
-        rows = checkpoint.entry_rows(batch_id, self._query.plan.entries, DirectoryTransport.rows_of)
+        entries = self._query.plan.entries
+        try:
+            rows = checkpoint.entry_rows(batch_id, entries, DirectoryTransport.rows_of)
+        except (OSError, ValueError, PenstockError):
+            log.debug("the size of batch %d is not known", batch_id, exc_info=True)
+            rows = dict.fromkeys(entries)
         before = {name: count.offered for name, count in self._before.items()}
         return {name: count if count is not None else before.get(name, 0) for name, count in rows.items()}
 
@@ -117,7 +126,11 @@ class NodeCounter:
         if self._rows is None or self._running is None:
             return None
         (rows_in, rows_out), self._rows = self._rows, None
-        busy_s = self._stages.take(self._running)
+        try:
+            busy_s = self._stages.take(self._running)
+        except Exception:  # Spark may have let go of a stage: the batch is counted all the same
+            log.debug("the time of a batch is not known", exc_info=True)
+            busy_s = None
         if self.cold_batches:
             self.cold_batches -= any(rows_in.values())
             busy_s = None
@@ -157,8 +170,8 @@ def drive_query(query: DeployedQuery, agent: Agent) -> tuple[BatchDriver, AgentC
     name = query.plan.name
     controller = AgentController(agent, name, frozenset(gate.name for gate in query.gates), counter)
 
-    def note_size(event: Any) -> None:
-        query.expected_rows = None if event.rows is None else sum(event.rows.values())
+    def note_size(rows: Mapping[str, int] | None) -> None:
+        query.expected_rows = None if rows is None else sum(rows.values())
 
     def end_batch(batch_id: int) -> None:  # noqa: ARG001 - the agent knows which one runs
         if not counter.cold_batches:
@@ -172,6 +185,6 @@ def drive_query(query: DeployedQuery, agent: Agent) -> tuple[BatchDriver, AgentC
         is_paced=True,
         counter=counter,
         sizes=sizes,
-        hooks=BatchHooks(planned=note_size, ended=end_batch),
+        hooks=BatchHooks(sized=note_size, ended=end_batch),
     )
     return driver, controller

@@ -112,12 +112,12 @@ class Decision:
 
     keep: float | None = None
     """The keep probability to put in force; ``None`` means no opinion yet: leave it as it is."""
-    gates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """The keep of single gates by name, if theirs differs."""
     full_rows: float | None = None
     """Rows of a batch up to which ``keep`` holds; beyond them a bounded gate keeps fewer and fewer."""
     note: str | None = None
     """Something that the user should know, in one line, for the log and the report."""
+    gates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """The keep of single gates by name, if theirs differs."""
 
     def __post_init__(self) -> None:
         if self.keep is not None and not (math.isfinite(self.keep) and 0.0 <= self.keep <= 1.0):

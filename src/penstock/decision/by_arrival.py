@@ -53,22 +53,30 @@ class ByArrival(QueryCore):
         super().__init__(gates, controller, label, is_warm=is_warm)
         self._gates = tuple(gates)
         self._margin_s = margin_s
-        for gate in self._gates:
-            gate.wishes[label] = 1.0
+        self._pending: DecisionRecord | None = None  # made, and not yet durable
 
     def restore(self, state: JournalState) -> list[Instruction]:
-        """Continue where the journal ends: every slot gets back what was decided for it."""
+        """Continue where the journal ends: every slot gets back what was decided for it.
+
+        What other queries have decided on shared gates before this one joined is missing in its journal, and goes there now.
+        """
         instructions = super().restore(state)
         decided = [decision for decision in state.decisions if decision.from_slot is not None]
+        missing: dict[int, dict[str, tuple[float, ...]]] = {}
         for gate in self._gates:
-            gate.wishes[self.label] = self.keep
-            changes = [(int(d.from_slot or 0), d.gates[gate.name]) for d in decided if gate.name in d.gates]
+            known = {int(d.from_slot or 0): d.gates[gate.name] for d in decided if gate.name in d.gates}
+            for slot, entries in gate.ring.changes:
+                if known.get(slot) != entries:
+                    missing.setdefault(slot, {})[gate.name] = entries
             try:
-                gate.ring.merge(changes)
+                tables = gate.restore_slots(list(known.items()))
             except PenstockError as error:
                 raise PenstockError(f"gate {gate.name!r}: {error}; use a new checkpoint, or the old weights") from None
-            instructions.append(Publish(gate.name, gate.tables()))
-        return instructions
+            instructions.append(Publish(gate.name, tables))
+        for gate in self._gates:
+            gate.wishes[self] = self.keep
+        joined = tuple(DecisionRecord(gates, self.keep, from_slot=slot) for slot, gates in sorted(missing.items()))
+        return [Append(joined), *instructions] if joined else instructions
 
     def plan_batch(self, event: BatchPlanned) -> list[Instruction]:  # noqa: ARG002 - rows were decided when they arrived
         """Nothing to do."""
@@ -85,43 +93,60 @@ class ByArrival(QueryCore):
             return [*warnings, Append((record,))]
         decision, more = self.decide(self.observe(record, event.times, backlog_rows=event.backlog_rows or {}))
         instructions: list[Instruction] = [*warnings, *more]
-        if decision.keep is not None:
-            instructions += self._decide(decision, decision.keep, event.now_s)
-        return prepend(record, instructions)
+        if decision.keep is None:
+            return [*instructions, Append((record,))]
+        decided = self._decide(decision, decision.keep, event.now_s)
+        if self._siblings():
+            return [*instructions, Append((record,)), *decided]  # whatever happens to their journals, the batch is counted
+        return [*instructions, *prepend(record, decided)]
 
     def _decide(self, decision: Decision, keep: float, now_s: float) -> list[Instruction]:
         """Return the decision for slots to come; nothing if it changes nothing."""
         self.keep = keep
         for gate in self._gates:
-            gate.wishes[self.label] = keep
-        entries = {gate.name: gate.entries(min(gate.wishes.values()), decision.full_rows) for gate in self._gates}
+            gate.wishes[self] = keep
+        entries = {gate.name: gate.entries(min(list(gate.wishes.values())), decision.full_rows) for gate in self._gates}
         if all(entries[gate.name] == gate.ring.current for gate in self._gates):
             return []
         decided = [slot + 1 for gate in self._gates for slot, _ in gate.ring.changes[-1:]]
         from_slot = max([slot_of(now_s + self._margin_s) + 1, 0, *decided])
-        return self._for_all(self.record_decision(entries, keep, from_slot=from_slot))
+        instructions = self.record_decision(entries, keep, from_slot=from_slot)
+        records = [record for one in instructions if isinstance(one, Append) for record in one.records]
+        (self._pending,) = (record for record in records if isinstance(record, DecisionRecord))
+        # The others first: this query's own record is what confirms the decision.
+        return [*self._share(self._pending), *instructions]
 
-    def _for_all(self, instructions: list[Instruction]) -> list[Instruction]:
-        """Journal a decision for every query that reads one of its gates."""
-        shared: list[Instruction] = []
-        for record in (r for i in instructions if isinstance(i, Append) for r in i.records if isinstance(r, DecisionRecord)):
-            for query in {label: None for gate in self._gates for label in gate.wishes if label != self.label}:
-                part = {gate.name: record.gates[gate.name] for gate in self._gates if query in gate.wishes}
-                shared.append(Append((replace(record, gates=part, controller=None),), query=query))
-        # The others first: this core's own record is what confirms the decision.
-        return [*shared, *instructions]
+    def _siblings(self) -> list[QueryCore]:
+        """The other queries that read one of its gates."""
+        return list({core: None for gate in self._gates for core in list(gate.wishes) if core is not self})
+
+    def _share(self, decision: DecisionRecord) -> list[Append]:
+        """Return the parts of a decision that the journals of other queries need."""
+        shared = []
+        for core in self._siblings():
+            part = {gate.name: decision.gates[gate.name] for gate in self._gates if core in gate.wishes}
+            shared.append(Append((replace(decision, gates=part, controller=None),), query=core.label))
+        return shared
 
     def confirm(self, decision: DecisionRecord, now_s: float) -> list[Instruction]:
         """Put the decision in force, or take it back if its first slot has begun."""
         slot = decision.from_slot
-        if slot is None or all(decision.gates[gate.name] == gate.ring.current for gate in self._gates):
+        if slot is None or decision is not self._pending:
             return []
+        self._pending = None
         if now_s >= slot_start_s(slot):
             # A stall as long as the margin: rows of that slot may have been judged by the old table.
-            void = replace(decision, gates={gate.name: gate.ring.current for gate in self._gates})
             message = f"{self.label}: a decision took longer than {self._margin_s:g} s to journal and was dropped"
-            return [*self._for_all([Append((void,))]), Warn(message)]
+            return [*self.revoke(decision), Warn(message)]
         return [Publish(gate.name, gate.put_in_force_from(slot, decision.gates[gate.name])) for gate in self._gates]
+
+    def revoke(self, decision: DecisionRecord) -> list[Append]:
+        """Let what is in force hold from the decision's slot on: of two decisions for one slot, the later stands."""
+        if decision.from_slot is None:
+            return []
+        self._pending = None
+        void = replace(decision, gates={gate.name: gate.ring.current for gate in self._gates})
+        return [*self._share(void), Append((void,))]
 
     def keep_of(self, counts: Mapping[str, GateCount]) -> float:
         """Return the share that was kept: a batch may hold rows of several decisions."""
@@ -131,5 +156,5 @@ class ByArrival(QueryCore):
     def end(self, times: BatchTimes | None = None) -> list[Instruction]:  # noqa: ARG002 - each batch came with its times
         """Stop counting among the queries that share its gates."""
         for gate in self._gates:
-            gate.wishes.pop(self.label, None)
+            gate.wishes.pop(self, None)
         return []

@@ -5,12 +5,14 @@ A replay of the batch finds its decision in the journal, so it drops the same ro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from penstock.control.base import Decision, Observation
+from penstock.control.base import Controller, Decision, Observation
 from penstock.decision.core import QueryCore, prepend
 from penstock.decision.events import BatchEnded, BatchPlanned, BatchTimes
+from penstock.decision.gate_state import GateState
 from penstock.decision.instructions import Append, Instruction, Publish, Warn
 from penstock.journal.records import BatchRecord, DecisionRecord
 from penstock.journal.state import JournalState
@@ -34,7 +36,13 @@ class ByBatch(QueryCore):
     """
 
     how: ClassVar[str] = "by batch"
-    _last: BatchRecord | None = None
+
+    def __init__(
+        self, gates: Sequence[GateState], controller: Controller, label: str = "query", *, is_warm: bool = False
+    ) -> None:
+        super().__init__(gates, controller, label, is_warm=is_warm)
+        self._last: BatchRecord | None = None
+        self._keeps: dict[str, float] = {}  # of single gates, as the controller last said
 
     def restore(self, state: JournalState) -> list[Instruction]:
         """Continue where the journal ends: windows keep their fates, and the last table is in force again."""
@@ -72,6 +80,7 @@ class ByBatch(QueryCore):
             waited_s=waited_s,
             taken_s=event.now_s,
         )
+        self._last = observed
         return prepend(observed, self._decide(event, observation))
 
     def _first_observation(self, event: BatchPlanned) -> Observation | None:
@@ -90,7 +99,11 @@ class ByBatch(QueryCore):
 
     def _decide(self, event: BatchPlanned, observation: Observation | None) -> list[Instruction]:
         decision, instructions = (Decision(), []) if observation is None else self.decide(observation)
+        if decision.keep is None and self._keeps:
+            # No opinion: the keeps of the last decision, gate by gate, go on. Entries are computed anew, as classes come and go.
+            decision = Decision(self.keep, gates=self._keeps)
         keep = self.keep if decision.keep is None else decision.keep
+        self._keeps = dict(decision.gates)
         entries = {gate.name: gate.entries(decision.gates.get(gate.name, keep)) for gate in self.gates}
         return [*instructions, *self.record_decision(entries, keep, batch_id=event.batch_id)]
 
@@ -125,6 +138,6 @@ class ByBatch(QueryCore):
 
     def end(self, times: BatchTimes | None = None) -> list[Instruction]:
         """Complete the record of the last batch, whose times no later batch will bring."""
-        if times is None or self._last is None:
+        if times is None or self._last is None or self._last.end_s is not None:
             return []
         return [Append((replace(self._last, start_s=times.start_s, end_s=times.end_s, busy_s=times.busy_s),))]

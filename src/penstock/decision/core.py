@@ -80,6 +80,10 @@ class QueryCore(ABC):
     def confirm(self, decision: DecisionRecord, now_s: float) -> list[Instruction]:
         """A decision of this core is durable."""
 
+    def revoke(self, decision: DecisionRecord) -> list[Append]:  # noqa: ARG002 - by batch nobody else has it
+        """A decision could not be made durable everywhere: return what keeps it from coming true where it was."""
+        return []
+
     def end(self, times: BatchTimes | None = None) -> list[Instruction]:  # noqa: ARG002 - by arrival they are known
         """The query has ended; ``times`` are those of its last batch, if the engine reported them."""
         return []
@@ -89,6 +93,8 @@ class QueryCore(ABC):
     def record_batch(self, event: BatchEnded) -> BatchRecord:
         """Return the ledger's entry of a batch."""
         readings = event.readings
+        for gate in self.gates:
+            gate.update_event_time(event.event_times.get(gate.name))
         timed = [reading for reading in readings.values() if reading.mean_arrival_s is not None]
         kept = sum(reading.kept for reading in timed)
         arrival_sum_s = sum(reading.kept * (reading.mean_arrival_s or 0.0) for reading in timed)
@@ -123,13 +129,12 @@ class QueryCore(ABC):
         """Let the gates learn from a batch, and tell the user what its rows lacked."""
         warnings: list[Instruction] = []
         for gate in self.gates:
-            gate.update_event_time(event.event_times.get(gate.name))
             reading = event.readings.get(gate.name)
             if reading is None:
                 continue
             messages = [gate.update(reading)]
             if reading.null_arrivals:
-                messages.append("rows without an arrival time are always kept")
+                messages.append(f"rows without an arrival time in column {gate.arrival_column!r} are always kept")
             if reading.older_than_ring:
                 messages.append("some rows arrived longer ago than decisions are kept for, and share the oldest one")
             warnings += [Warn(f"gate {gate.name!r}: {message}") for message in messages if message is not None]
@@ -155,7 +160,7 @@ class QueryCore(ABC):
     def decide(self, observation: Observation) -> tuple[Decision, list[Instruction]]:
         """Ask the controller; it has no opinion where it fails."""
         try:
-            decision = self.controller.update(observation)
+            decision = self.controller.update(observation) or Decision()  # one that returns nothing has no opinion
         except Exception as error:  # whatever a user's controller raises, the job goes on
             return Decision(), [self.warn_failure("decide", error)]
         return decision, [] if decision.note is None else [Warn(f"{self.label}: {decision.note}")]
@@ -177,7 +182,7 @@ class QueryCore(ABC):
 
     def warn_failure(self, what: str, error: Exception) -> Warn:
         """Return one line about something that failed."""
-        return Warn(f"{self.label}: could not {what}: {type(error).__name__}: {error}".splitlines()[0])
+        return Warn(f"{self.label}: could not {what}: {type(error).__name__}: {error}".splitlines()[0], error)
 
     def _restore_controller(self, memory: Mapping[str, Any]) -> list[Instruction]:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -25,8 +26,8 @@ class Driver(Protocol):
     def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:
         """Put tables in force at a gate."""
 
-    def warn(self, message: str) -> None:
-        """Tell the user, once."""
+    def warn(self, message: str, error: Exception | None = None) -> None:
+        """Tell the user, once; ``error`` is what failed, if this is about a failure."""
 
 
 def carry_out(core: QueryCore, instructions: Sequence[Instruction], driver: Driver) -> None:
@@ -34,11 +35,24 @@ def carry_out(core: QueryCore, instructions: Sequence[Instruction], driver: Driv
     for instruction in instructions:
         match instruction:
             case Append(records, query):
-                driver.append(records, query)
+                decisions = [record for record in records if isinstance(record, DecisionRecord)]
+                try:
+                    driver.append(records, query)
+                except Exception:
+                    _revoke(core, decisions, driver)
+                    raise
                 if query is None:
-                    for decision in (record for record in records if isinstance(record, DecisionRecord)):
+                    for decision in decisions:
                         carry_out(core, core.confirm(decision, driver.now_s()), driver)
             case Publish(gate, tables):
                 driver.publish(gate, tables)
-            case Warn(message):
-                driver.warn(message)
+            case Warn(message, error):
+                driver.warn(message, error)
+
+
+def _revoke(core: QueryCore, decisions: Sequence[DecisionRecord], driver: Driver) -> None:
+    """Take a decision back from the journals of other queries that have it already."""
+    for decision in decisions:
+        for instruction in core.revoke(decision):
+            with contextlib.suppress(Exception):  # a journal that can't be written does not have the decision either
+                driver.append(instruction.records, instruction.query)

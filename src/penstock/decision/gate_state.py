@@ -27,6 +27,8 @@ class GateState(ABC):
         """What is kept or dropped as one."""
         self.class_names = tuple(class_names)
         """The names of its classes; empty where they have none."""
+        self.arrival_column: str | None = None
+        """Where the rows say when they arrived, for messages."""
 
     @abstractmethod
     def entries(self, keep: float, full_rows: float | None = None) -> Entries:
@@ -71,8 +73,8 @@ class SlotGate(GateState):
         super().__init__(name, unit_name, shares.names)
         self.shares = shares
         self.ring = SlotRing(shares.count, bounded=is_bounded)
-        self.wishes: dict[str, float] = {}
-        """What each query that reads the gate by arrival would keep."""
+        self.wishes: dict[Any, float] = {}
+        """What each query that reads the gate by arrival would keep, by its core."""
         self._tasks: int | None = None
 
     @property
@@ -111,13 +113,19 @@ class SlotGate(GateState):
 
     def put_in_force(self, entries: Entries) -> tuple[KeepTable, ...]:
         """Let entries hold for every row of the batches to come."""
-        self.shares.put_in_force(entries)
+        self.shares.put_in_force(entries[: self.shares.count])
         return (KeepTable.for_batch(entries),)
 
     def put_in_force_from(self, slot: int, entries: Entries) -> tuple[KeepTable, ...]:
         """Let entries hold for rows that arrive from a slot on."""
-        self.shares.put_in_force(entries)
+        self.shares.put_in_force(entries[: self.shares.count])
         self.ring.decide(slot, entries)
+        return self.tables()
+
+    def restore_slots(self, changes: Sequence[tuple[int, Entries]]) -> tuple[KeepTable, ...]:
+        """Take back what a journal says was decided, and return the tables to publish."""
+        self.ring.merge(changes)
+        self.shares.put_in_force(self.ring.current[: self.shares.count])
         return self.tables()
 
     def tables(self) -> tuple[KeepTable, ...]:

@@ -32,6 +32,8 @@ class Warn:
     """Tell the user, once."""
 
     message: str
+    error: Exception | None = None
+    """What failed, if this is about a failure."""
 
 
 Instruction = Append | Publish | Warn

@@ -44,6 +44,7 @@ class Journal:
         self._unsaved: list[dict[str, Any]] = []
         self._writing = threading.Lock()  # several queries may share a gate, and so each other's decisions
         self._since_compaction = 0
+        self._is_closed = False
         self._files.prepare()
         try:
             self.state = _read(self._files)
@@ -82,6 +83,8 @@ class Journal:
             self._append([encode(record) for record in records])
 
     def _append(self, lines: list[dict[str, Any]]) -> None:
+        if self._is_closed:  # another job may have it by now
+            raise JournalError(f"the journal in {self.location} is closed")
         try:
             self._write(self._unsaved + lines)
         except OSError as error:
@@ -118,7 +121,9 @@ class Journal:
                 self.append()
             except JournalError as error:
                 log.warning("%s; %d records are lost", error, len(self._unsaved))
-        self._files.release()
+        with self._writing:
+            self._is_closed = True
+            self._files.release()
 
 
 def read_journal(location: str | Path, filesystem: fs.FileSystem | None = None) -> JournalState:

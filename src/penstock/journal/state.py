@@ -141,7 +141,13 @@ class JournalState:
             for gate, counts in (record.classes or {}).items():
                 self.folded_classes[gate] = add_class_counts(self.folded_classes.get(gate, ()), counts)
             self.compacted_batches += 1
-        self.decisions = self.decisions[-max(retain, DECISIONS_RETAINED) :]
+        decisions = self.decisions[-max(retain, DECISIONS_RETAINED) :]
+        last = max((index for index, decision in enumerate(decisions) if decision.controller is not None), default=-1)
+        # A restart needs one memory of the controller, the last; of a load-aware job thousands would fill the driver's.
+        self.decisions = [
+            decision if index == last or decision.controller is None else replace(decision, controller=None)
+            for index, decision in enumerate(decisions)
+        ]
 
     def to_lines(self) -> list[dict[str, Any]]:
         """Return the whole state as lines of one file."""
@@ -156,8 +162,6 @@ class JournalState:
             "batches": self.compacted_batches,
         }
         decisions = [encode(decision) for decision in self.decisions]
-        for line in decisions[:-1]:
-            line.pop("controller", None)  # a restart needs only the last
         batches = [encode(batch) for _, batch in sorted(self.batches.items())]
         return [totals, *decisions, *batches, *(encode(message) for message in self.errors)]
 

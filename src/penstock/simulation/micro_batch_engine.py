@@ -126,7 +126,16 @@ def simulate_micro_batches(
         event = BatchEnded(
             run.number, end_s, {_GATE: GateCount(rows.size, count)}, {_GATE: reading}, times=ended, backlog_rows=backlog
         )
-        gate.observed = Observation(run.number, run.now_s, end_s, event.counts, backlog_rows=backlog, busy_s=busy_s)
+        gate.observed = Observation(
+            run.number,
+            run.now_s,
+            end_s,
+            event.counts,
+            keep=gate.core.keep_of(event.counts),
+            busy_s=busy_s,
+            mean_arrival_s=reading.mean_arrival_s,
+            backlog_rows=backlog,
+        )
         gate.carry_out(gate.core.end_batch(event))
         delays = end_s - rows[passed]
         run.add(delays, ended, keep=gate.core.keep_of(event.counts), left=arrived - upto, finished=end_s <= until_s, upto=upto)
@@ -173,8 +182,10 @@ class _SimulatedGate:
     def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:  # noqa: ARG002 - one gate
         (self._table,) = tables
 
-    def warn(self, message: str) -> None:
-        """A simulation has no user to warn while it runs."""
+    def warn(self, message: str, error: Exception | None = None) -> None:  # noqa: ARG002 - notes are for a running job
+        """A controller that fails ends the simulation: its outcome would mean nothing."""
+        if error is not None:
+            raise error
 
 
 _RETAIN = 8

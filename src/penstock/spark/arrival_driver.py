@@ -53,13 +53,13 @@ class ArrivalDriver(QueryDriver):
         """Open the journal and continue where it ends."""
         with _PUBLISHING:
             super().open_journal(location, query_id, is_new=is_new)
-        self._done_through = max(self.journal.state.batches, default=-1)
 
     def attach(self, query: StreamingQuery) -> None:
         """Start to control a query that is running."""
         self.query = query
         self._stream = query._jsq.streamingQuery()
         self.claim_journal(str(self._stream.resolvedCheckpointRoot()), str(query.id))
+        self._done_through = max(self.journal.state.batches, default=-1)
         self._thread.start()
         for progress in query.recentProgress:  # those that came before the listener knew the query
             self.report(progress.json)
@@ -80,6 +80,11 @@ class ArrivalDriver(QueryDriver):
             self._thread.join(timeout=30)
         super().finish()
 
+    def end_core(self) -> None:
+        """Tell the core that the query has ended: it no longer counts among those that share its gates."""
+        with _PUBLISHING:
+            super().end_core()
+
     def _run(self) -> None:
         while (text := self._reports.get()) is not None:
             self.guard("take in a batch", self._take_in, text)
@@ -94,7 +99,7 @@ class ArrivalDriver(QueryDriver):
         readings = {name: gate.take_reading() for name, gate in self.gates.items()}
         counts, tasks = self._count(progress.run_id, progress.batch_id)
         if progress.is_skipped and self._is_first_of_run and self.recount is not None:
-            counts = self.guard(f"count batch {progress.batch_id} again", self.recount, progress.batch_id)
+            counts = self.guard(f"count batch {progress.batch_id} again", self.count_batch_again, progress.batch_id)
         self._is_first_of_run = False
         if counts is None:
             return

@@ -45,8 +45,8 @@ class RunningQuery:
         self._stream = streams[0]
         self._tracker = spark._jsc.sc().statusTracker()
         self._run_id = str(self._stream.runId().toString())
-        self.checkpoint = Checkpoint(str(self._stream.resolvedCheckpointRoot()))
         self.checkpoint_location = str(self._stream.resolvedCheckpointRoot())
+        self.checkpoint = Checkpoint(self.checkpoint_location)
 
     def plan(self) -> Any:
         """Return the executed plan of the batch that is running."""
@@ -123,9 +123,12 @@ class GateCounter:
 
     def count(self, running: RunningQuery, df: DataFrame) -> BatchCounts:
         """Return what the batch did at the gates."""
-        plan = running.plan()
-        counts = self._check(df, plan, self._counter.read(plan), len(running.job_ids()))
-        return BatchCounts(counts, {gate.name: gate.take_reading() for gate in self._gates})
+        try:
+            plan = running.plan()
+            counts = self._check(df, plan, self._counter.read(plan), len(running.job_ids()))
+        finally:
+            readings = {gate.name: gate.take_reading() for gate in self._gates}  # else they would count for the next batch
+        return BatchCounts(counts, readings)
 
     def _check(self, df: DataFrame, plan: Any, counts: dict[str, GateCount], started: int) -> dict[str, GateCount]:
         """Count again where the user's function may have evaluated the batch more than once.
@@ -153,8 +156,8 @@ class GateCounter:
 class BatchHooks:
     """What else happens around a batch, on a node of a network."""
 
-    planned: Callable[[BatchPlanned], None] = field(default=lambda _: None)
-    """Called when the size of a batch is known."""
+    sized: Callable[[Mapping[str, int] | None], None] = field(default=lambda _: None)
+    """Called with the rows of a batch by source, before it runs; ``None`` where they are not known."""
     ended: Callable[[int], None] = field(default=lambda _: None)
     """Called with the number of a batch that is journaled."""
 
@@ -225,6 +228,7 @@ class BatchDriver(QueryDriver):
     def _plan(self, running: RunningQuery, batch_id: int) -> None:
         """Put the table of the batch in force."""
         rows = self.guard("read the size of the batch", self._sizes.read, running.checkpoint, batch_id)
+        self._hooks.sized(rows)
         progress = running.progress(batch_id - 1)
         event = BatchPlanned(
             batch_id,
@@ -233,9 +237,8 @@ class BatchDriver(QueryDriver):
             previous=None if progress is None else progress.times,
             backlog_rows={} if progress is None else progress.backlog_rows,
             is_paced=self._is_paced,
-            event_times=self._event_times(),
+            event_times=self.event_times(),
         )
-        self._hooks.planned(event)
         self.carry_out(self.core.plan_batch(event))
 
     def _end(self, running: RunningQuery, df: DataFrame, batch_id: int) -> None:
@@ -246,15 +249,13 @@ class BatchDriver(QueryDriver):
             self.now_s(),
             counted.counts,
             counted.readings,
-            event_times=self._event_times(),
+            event_times=self.event_times(),
             outputs=counted.outputs,
         )
+        instructions = self.core.end_batch(event)
         self._last_batch = batch_id
-        self.carry_out(self.core.end_batch(event))
+        self.carry_out(instructions)
         self._hooks.ended(batch_id)
-
-    def _event_times(self) -> dict[str, int | None]:
-        return {name: gate.event_time() for name, gate in self.gates.items() if gate.windows is not None}
 
     def prepare_recount(self, batch_id: int) -> None:
         """Put the table in force that a committed batch had."""
@@ -272,15 +273,15 @@ class BatchDriver(QueryDriver):
             time.sleep(0.002)
         self.query.stop()
 
-    def finish(self) -> None:
-        """The query has ended: journal when its last batch ran, since no later batch will bring it."""
-        if not self.is_closed and self._running is not None and self._last_batch is not None:
-            try:
-                progress = self._running.progress(self._last_batch)
-                self.carry_out(self.core.end(None if progress is None else progress.times))
-            except Exception:  # the session may be gone, and its reports with it
-                log.debug("%s: the times of the last batch are not known", self.label, exc_info=True)
-        super().finish()
+    def end_core(self) -> None:
+        """Journal when the last batch ran, since no later batch will bring it."""
+        if self._running is None or self._last_batch is None:
+            return
+        try:
+            progress = self._running.progress(self._last_batch)
+            self.carry_out(self.core.end(None if progress is None else progress.times))
+        except Exception:  # the session may be gone, and its reports with it
+            log.debug("%s: the times of the last batch are not known", self.label, exc_info=True)
 
     def _is_committed(self) -> bool:
         """Whether Spark is done with the last batch: it has reported it or, if idle triggers were reported since, logged it."""

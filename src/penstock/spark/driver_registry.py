@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
@@ -48,22 +49,27 @@ class DriverRegistry:
                         f"one: call gate() again for query {new.label!r}"
                     )
 
-    def launch(self, driver: QueryDriver, spark: SparkSession, start: Callable[[], StreamingQuery]) -> StreamingQuery:
-        """Start a query and tie it to its driver; a start that fails leaves nothing behind."""
+    @contextlib.contextmanager
+    def enlist(self, driver: QueryDriver) -> Iterator[None]:
+        """Know a driver from before its journal is opened; a start that fails leaves nothing behind."""
         self.drivers.append(driver)
         self.by_label[driver.label] = driver
-        self._listen(spark)
-        query = None
         try:
-            query = start()
-            driver.attach(query)
+            yield
         except BaseException:
             self.drivers.remove(driver)
             del self.by_label[driver.label]
-            if query is not None:
-                query.stop()
+            if driver.query is not None:
+                driver.query.stop()
             driver.finish()
             raise
+
+    def launch(self, driver: QueryDriver, spark: SparkSession, start: Callable[[], StreamingQuery]) -> StreamingQuery:
+        """Start a query and tie it to its driver."""
+        self._listen(spark)
+        query = start()
+        driver.query = query
+        driver.attach(query)
         return query
 
     def stop(self) -> None:
@@ -97,8 +103,8 @@ class DriverRegistry:
     def _on_end(self, run_id: str) -> None:
         """Close the journal of a query that has ended, whoever ended it."""
         for driver in self._of_run(run_id):
-            driver.ended.set()
             driver.finish()
+            driver.ended.set()
 
     def _of_run(self, run_id: str) -> list[QueryDriver]:
         return [driver for driver in self.drivers if driver.query is not None and str(driver.query.runId) == run_id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
@@ -108,7 +109,6 @@ class LoadAware:
         self._function, self._kind, self._key = function, kind, key
         self._returns, self._output, self._schema = returns, output, schema
         self._buckets = (32 if kind == "native" else 512) if buckets is None else buckets
-        self._work: Accumulator[WorkReading | None] | None = None
         delay_target_s = parse_duration(delay_target, "delay_target")
         # One bucket more than hashes reach: null's.
         self.model = BucketKeeps(self._buckets + 1, how=how, floor=floor)
@@ -131,19 +131,20 @@ class LoadAware:
         hashed = F.pmod(seeded_hash(df.sparkSession, _SEED, [key]), F.lit(self._buckets)).cast("int")
         bucket = F.when(key.isNull(), F.lit(self._buckets)).otherwise(hashed)
         is_native = self._kind == "native"
+        work = df.sparkSession.sparkContext.accumulator(None, WorkParam())
         specification = GateSpecification(
             name=name,
             arrival=arrival,
             identity=(identity,) if isinstance(identity, str) else tuple(df.columns if identity is None else identity),
             weight_column=weight_column,
-            buckets=Buckets(BUCKET_COLUMN, self.model, is_counted=is_native, take_work=self._take_work),
+            buckets=Buckets(BUCKET_COLUMN, self.model, is_counted=is_native, take_work=partial(_take_work, work)),
         )
         gated = self.shedder.add_gate(df.withColumn(BUCKET_COLUMN, bucket), specification)
         if is_native:
             result: DataFrame = self._function(gated.drop(BUCKET_COLUMN))
             return result
         self._controller.cores = df.sparkSession.sparkContext.defaultParallelism
-        return self._map(gated)
+        return self._map(gated, work)
 
     def _check_columns(self, df: DataFrame) -> None:
         missing = [column for column in self._columns if column not in df.columns]
@@ -152,13 +153,12 @@ class LoadAware:
         if isinstance(self._key, str) and self._key not in df.columns:
             raise PenstockError(f"load_aware: there is no key column {self._key!r}; the columns are {', '.join(df.columns)}")
 
-    def _map(self, gated: DataFrame) -> DataFrame:
+    def _map(self, gated: DataFrame, work: Accumulator[WorkReading | None]) -> DataFrame:
         check_worker_python(gated.sparkSession, "load_aware")
-        self._work = gated.sparkSession.sparkContext.accumulator(None, WorkParam())
         function = TimedFunction(
             self._function,
             self._kind,
-            self._work,
+            work,
             columns=self._columns,
             output=self._output,
             output_type=self._output_type(),
@@ -169,16 +169,10 @@ class LoadAware:
         plain = gated.toDF(*(f"c{number}" for number in range(len(gated.columns))))
         return plain.mapInArrow(function, self._output_schema(gated))
 
-    def _take_work(self) -> WorkReading | None:
-        """Read what tasks have measured since the last call."""
-        if self._work is None:
-            return None
-        work, self._work.value = self._work.value, None
-        return work
-
     def time_only(self, df: DataFrame) -> DataFrame:
         """Return the function timed as ever, without a gate: to compare with, or to look at costs before shedding by them."""
-        return self._map(df.withColumn(BUCKET_COLUMN, F.lit(0).cast("int")))
+        work = df.sparkSession.sparkContext.accumulator(None, WorkParam())
+        return self._map(df.withColumn(BUCKET_COLUMN, F.lit(0).cast("int")), work)
 
     def _output_schema(self, gated: DataFrame) -> str | StructType:
         if self._kind == "map_in_arrow":
@@ -225,3 +219,9 @@ class LoadAware:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _take_work(work: Accumulator[WorkReading | None]) -> WorkReading | None:
+    """Read what the tasks behind one gate have measured since the last call."""
+    measured, work.value = work.value, None
+    return measured

@@ -50,6 +50,7 @@ class QueryDriver(ABC):
         self._early_notes: list[str] = []  # noted before there was a journal
         self.is_closed = False
         """Whether the journal was released."""
+        self._finishing = threading.Lock()
 
     @property
     def label(self) -> str:
@@ -99,12 +100,18 @@ class QueryDriver(ABC):
     def count_again(self, batch_ids: Sequence[int]) -> None:
         """Count batches that were committed but not counted before a crash."""
         for batch_id in batch_ids:
-            counts = self.guard(f"count batch {batch_id} again", self._recount, batch_id)
+            counts = self.guard(f"count batch {batch_id} again", self.count_batch_again, batch_id)
             if counts is not None:
-                record = self.core.record_batch(BatchEnded(batch_id, self.now_s(), counts, is_recounted=True))
-                self.guard("journal the counts of a batch", self.journal.append, record)
+                event_times = self.event_times()
+                event = BatchEnded(batch_id, self.now_s(), counts, event_times=event_times, is_recounted=True)
+                self.guard("journal the counts of a batch", self.journal.append, self.core.record_batch(event))
 
-    def _recount(self, batch_id: int) -> dict[str, GateCount] | None:
+    def event_times(self) -> dict[str, int | None]:
+        """Return the latest event time at each gate of whole windows."""
+        return {name: gate.event_time() for name, gate in self.gates.items() if gate.windows is not None}
+
+    def count_batch_again(self, batch_id: int) -> dict[str, GateCount] | None:
+        """Return the counts of a batch that was committed but not counted; ``None`` where it can't be run again."""
         if self.recount is None:
             return None
         log.info("%s: batch %d was committed but not counted before a crash; counting it now", self.label, batch_id)
@@ -128,12 +135,18 @@ class QueryDriver(ABC):
         """Stop the query."""
 
     def finish(self) -> None:
-        """The query has ended: release the journal."""
-        if not self.is_closed:
-            self.is_closed = True
-            self.core.end()
+        """The query has ended: write what is missing and release the journal. The first of several calls does it."""
+        with self._finishing:
+            if self.is_closed:
+                return
+            self.end_core()
             if self._journal is not None:
                 self._journal.close()
+            self.is_closed = True
+
+    def end_core(self) -> None:
+        """Tell the core that the query has ended."""
+        self.carry_out(self.core.end())
 
     # -- what the core tells it ----------------------------------------------------------------------------------------
 
@@ -147,16 +160,19 @@ class QueryDriver(ABC):
 
     def append(self, records: Sequence[Record], query: str | None) -> None:
         """Make records durable, in this query's journal or in that of one that shares a gate."""
-        driver = self if query is None else self._siblings.get(query)
-        if driver is not None and driver.has_journal:
-            driver.journal.append(*records)
+        if query is None:
+            self.journal.append(*records)
+        elif (sibling := self._siblings.get(query)) is not None and sibling.has_journal and not sibling.is_closed:
+            sibling.journal.append(*records)
 
     def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:
         """Put tables in force."""
         self.gates[gate].publish(tables)
 
-    def warn(self, message: str) -> None:
+    def warn(self, message: str, error: Exception | None = None) -> None:
         """Log a message and remember it for the report, once; and not endlessly many that read differently every time."""
+        if error is not None:
+            log.debug("%s", message, exc_info=error)
         if message in self._noted or len(self._noted) >= _MOST_NOTES:
             return
         self._noted.add(message)
@@ -174,6 +190,5 @@ class QueryDriver(ABC):
         try:
             return call(*arguments)
         except Exception as error:  # whatever a full disk or Spark raises, the job goes on
-            self.warn(self.core.warn_failure(what, error).message)
-            log.debug("%s: could not %s", self.label, what, exc_info=True)
+            self.warn(self.core.warn_failure(what, error).message, error)
             return None

@@ -200,8 +200,9 @@ class Shedder:
         settings = WriterSettings(writer)
         plan = df._jdf.queryExecution().analyzed().toString()
         driver = self._arrival_driver(plan, settings.name)
-        self._open(driver, settings.checkpoint, df, settings.output_mode)
-        return self._launch(driver, plan, writer.start)
+        with self._registry.enlist(driver):
+            self._open(driver, settings.checkpoint, df, settings.output_mode)
+            return self._launch(driver, plan, writer.start)
 
     def attach(self, query: StreamingQuery) -> StreamingQuery:
         """Take control of a query that runs already and was built on this shedder's gates.
@@ -215,8 +216,10 @@ class Shedder:
             raise PenstockError(f"query {query.name or query.id!r} has ended: attach() needs a running one")
         plan = stream().logicalPlan().toString()
         driver = self._arrival_driver(plan, query.name)
-        driver.open_journal(self._journal_of(driver, str(stream().resolvedCheckpointRoot())), str(query.id), is_new=False)
-        return self._launch(driver, plan, lambda: query)
+        journal = self._journal_of(driver, str(stream().resolvedCheckpointRoot()))
+        with self._registry.enlist(driver):
+            driver.open_journal(journal, str(query.id), is_new=False)
+            return self._launch(driver, plan, lambda: query)
 
     def _arrival_driver(self, plan: str, name: str | None) -> ArrivalDriver:
         gates = self._gates_in(plan, name)
@@ -260,8 +263,9 @@ class Shedder:
         if pace is not None:
             writer = writer.trigger(**pace)
         self._registry.refuse_taken_gates(driver)
-        self._open(driver, None if checkpoint is None else str(checkpoint), df, output_mode)
-        return self._launch(driver, plan, writer.start)
+        with self._registry.enlist(driver):
+            self._open(driver, None if checkpoint is None else str(checkpoint), df, output_mode)
+            return self._launch(driver, plan, writer.start)
 
     def write(
         self,

@@ -6,7 +6,6 @@ that was never activated. Gates need nothing there; the replay source and load-a
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -21,12 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["check_worker_python"]
 
+_PATIENCE_S = 30.0
+
 
 def check_worker_python(spark: SparkSession, what: str) -> None:
     """Raise, in one line that says what to set, if Spark's workers on this machine can't run Penstock."""
     context = spark.sparkContext
-    if not str(context.master).startswith("local"):
-        return  # the workers' machines are not ours to look at
+    if not str(context.master).startswith("local") or context._python_includes:
+        return  # the workers' machines are not ours to look at, or they are sent what they need
     program = str(context.pythonExec)
     problem = _find_problem(program)
     if problem is not None:
@@ -46,7 +47,10 @@ def _find_problem(program: str) -> str | None:
         return None
     # Another directory may still be the same Python: ask it.
     code = "import sys, penstock; print('%d.%d' % sys.version_info[:2])"
-    asked = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False, env=dict(os.environ))  # noqa: S603 - Spark would run it too
+    try:
+        asked = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False, timeout=_PATIENCE_S)  # noqa: S603 - Spark would run it too
+    except (OSError, subprocess.TimeoutExpired):
+        return f"which is {path} and does not answer"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if asked.returncode:
         return f"which is {path} and can't import penstock"

@@ -106,6 +106,6 @@ class FakeEngine:
         """Put a table in force."""
         self._table = tables[0]
 
-    def warn(self, message: str) -> None:
+    def warn(self, message: str, error: Exception | None = None) -> None:  # noqa: ARG002 - the message names it
         """Remember a warning."""
         self.warnings.append(message)

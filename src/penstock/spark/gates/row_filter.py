@@ -87,6 +87,7 @@ class RowFilter:
         self._index = index
         self._classes = shares.count
         self.state = SlotGate(specification.name, shares, unit_name=self._unit.name, is_bounded=specification.is_bounded)
+        self.state.arrival_column = self._arrival
         self._cell = TableCell(spark, self.state.tables()[0])
         self.cells = (self._cell,)
         self.meters = GateMeters(spark, self._arrival, base_s, index, shares.count)

@@ -41,6 +41,7 @@ class WindowFilter:
         """Marks the condition on results, so that a plan shows whether it is there."""
         self._seed = gate_seed(specification.name)
         self.state = WindowGate(specification.name, self.unit, self._seed)
+        self.state.arrival_column = specification.arrival
         by_window, by_row = self.state.ring.tables()
         self._keeps, self._rows = self.cells = (TableCell(spark, by_window), TableCell(spark, by_row))
         self._clock = TimeMeter(spark)
