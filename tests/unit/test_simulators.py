@@ -100,7 +100,7 @@ class TestQueue:
             ([-1.0], {}, "not negative"),
             ([1.0], {"period_s": 0.0}, "control period must be positive, got 0"),
             ([1.0], {"cost_s": -1.0}, "must be positive, got -1"),
-            ([1.0], {"work": [1.0, 2.0]}, "one entry a row, got 2 for 1"),
+            ([1.0], {"work": [1.0, 2.0]}, "one entry per row, got 2 for 1"),
         ],
     )
     def test_bad_input(self, arrivals: list[float], options: dict[str, float], message: str) -> None:

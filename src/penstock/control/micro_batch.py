@@ -18,8 +18,8 @@ class MicroBatch(Controller):
     A row waits for the rest of the running batch and then for its own, so the oldest row of a batch waits for two batch times.
     If the last batch took ``B'`` and the oldest row may wait for ``W``, this one may take ``B = W - B'``. After a short batch,
     only half of what it leaves below ``W / 2`` is used; otherwise long and short batches would alternate forever. The number of
-    rows that fit is ``(B - o) / c``, and of n rows ``keep = (B - o) / (c n)`` stay. No controller that holds batches of that length
-    loses less: the overhead o is paid once per batch whatever is dropped.
+    rows that fit is ``(B - o) / c``, and of n rows ``keep = (B - o) / (c n)`` stay. No controller that holds batches of that
+    length loses less: the overhead o is paid once per batch whatever is dropped.
 
     So long batches lose less, and ``worst`` says what that is worth to you: W is that many times the target. At 1 even the oldest
     row of a batch meets it. At 4/3 the mean delay is the target, which is what CTRL and SEaMLeSS aim at.
