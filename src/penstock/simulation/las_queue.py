@@ -1,8 +1,8 @@
 """A queue of tuples with different costs, behind the shedders of ``penstock.las``.
 
 Tuples arrive at given times, and the operator processes them one by one. A shedder decides when a tuple arrives, from what the
-operator has sent until then. ``simulate_plain`` runs the classes of ``penstock.las`` themselves. ``simulate_las`` is the same in one
-compiled loop, and tests check that both drop the same tuples.
+operator has sent until then. ``simulate_plain`` runs the classes of ``penstock.las`` themselves. ``simulate_las`` is the same in
+one compiled loop, and tests check that both drop the same tuples.
 """
 
 from __future__ import annotations

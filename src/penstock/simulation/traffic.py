@@ -20,8 +20,8 @@ on-off, 10 sources, 0.1 s on, 0.4 s off, 1.35   9.1    42.9   201    569
 ==============================================  =====  =====  =====  =====
 
 No single bias fits all scales: 0.565 is right at 0.1 s and too bursty above, by a factor of 1.6 at 1 s and of 2.5 at 60 s. Choose
-it for the time scale that matters (for shedding: the delay target), or use on-off sources, which fit the trace at all four scales.
-Their number of arrivals varies by 7 % from seed to seed, while that of the b-model is exact.
+it for the time scale that matters (for shedding, the delay target), or use on-off sources. They fit the trace at all four
+scales, but their number of arrivals varies by 7 % from seed to seed, while that of the b-model is exact.
 """
 
 from __future__ import annotations
