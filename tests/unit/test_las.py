@@ -433,6 +433,12 @@ class TestBuckets:
             costs.update_from_total(rows, (0.2 + float(rows @ true_s)) * rng.normal(1.0, 0.03))
         assert float(shares @ np.abs(costs.costs_s - true_s)) < 0.6 * float(shares @ true_s)
 
+    def test_after_a_slow_first_call_unknown_buckets_cost_what_the_known_ones_do(self) -> None:
+        costs = BucketCosts(3)
+        for total_s in (5.0, 0.02, 0.02, 0.02, 0.02, 0.02):  # the first one pays for imports
+            costs.update_from_total(np.array([10.0, 10.0, 0.0]), total_s)
+        assert costs.costs_s[2] == pytest.approx(0.001, rel=0.5)
+
     def test_totals_over_random_groups_tell_many_buckets_apart(self) -> None:
         """A batch function is timed for a quarter of the buckets at a time."""
         rng = np.random.default_rng(4)
