@@ -13,7 +13,7 @@ from penstock.estimate import BatchRegression
 
 
 def run(
-    controller: Aurora, *, rate: float, overhead_s: float, cost_s: float, batches: int, seen: bool, cold_s: float = 5.0
+    controller: Aurora, *, rate: float, overhead_s: float, cost_s: float, batches: int, knows_size: bool, cold_s: float = 5.0
 ) -> list[float]:
     """A micro-batch engine in three lines: batch time = overhead + cost * kept; the next batch has what arrived meanwhile.
 
@@ -30,7 +30,7 @@ def run(
                 start_s,
                 start_s + period_s,
                 gates={"in": GateCount(offered, kept)},
-                upcoming_rows=arrived if seen else None,
+                upcoming_rows=arrived if knows_size else None,
                 cold=number == 0,
             )
         )
@@ -41,7 +41,7 @@ def run(
 
 
 def test_capacity_over_load_is_kept() -> None:
-    """Equation 1 of paper 002: 350 tuples/s at 1/207 s each with H = 0.97 leaves 0.97 * 207 / 350."""
+    """SEaMLeSS, equation 1: 350 tuples/s at 1/207 s each with H = 0.97 leaves 0.97 * 207 / 350."""
     aurora = Aurora(2.0, cost_s=1 / 207, headroom=0.97)
     keep = aurora.update(Observation(0, 0.0, 0.5, gates={"in": GateCount(175, 175)})).keep
     assert keep == pytest.approx(0.97 * 207 / 350)
@@ -52,23 +52,23 @@ def test_below_capacity_everything_is_kept() -> None:
     assert aurora.update(Observation(0, 0.0, 0.5, gates={"in": GateCount(100, 100)})).keep == 1.0
 
 
-@pytest.mark.parametrize("seen", [True, False])
-def test_batch_time_settles_at_overhead_over_one_minus_headroom(seen: bool) -> None:
+@pytest.mark.parametrize("knows_size", [True, False])
+def test_batch_time_settles_at_overhead_over_one_minus_headroom(knows_size: bool) -> None:
     """The steady state of the micro-batch engine, o / (1 - H), at three times its capacity."""
     aurora = Aurora(2.0, cost_s=0.001, headroom=0.75)
-    periods = run(aurora, rate=3000, overhead_s=0.2, cost_s=0.001, batches=60, seen=seen)
+    periods = run(aurora, rate=3000, overhead_s=0.2, cost_s=0.001, batches=60, knows_size=knows_size)
     assert periods[-1] == pytest.approx(0.2 / (1 - 0.75), rel=0.02)
 
 
 def test_without_a_headroom_the_worst_delay_is_the_target() -> None:
-    """Cost and overhead learnt: the batch time goes to D/2, so that two batches take D."""
-    periods = run(Aurora(2.0), rate=3000, overhead_s=0.2, cost_s=0.001, batches=80, seen=True)
+    """Cost and overhead are learned: the batch time goes to D/2, so that two batches take D."""
+    periods = run(Aurora(2.0), rate=3000, overhead_s=0.2, cost_s=0.001, batches=80, knows_size=True)
     assert max(periods[40:]) == pytest.approx(1.0, rel=0.05)
 
 
-@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("knows_size", [True, False])
 @pytest.mark.parametrize("rate", [10, 100, 500, 700])
-def test_a_load_below_capacity_is_left_alone_from_the_first_batch_on(seen: bool, rate: float) -> None:
+def test_a_load_below_capacity_is_left_alone_from_the_first_batch_on(knows_size: bool, rate: float) -> None:
     """Batches back to back, a slow first one, and a backlog after it that goes away by itself."""
     watched = Aurora(2.0)
     keeps: list[float | None] = []
@@ -80,14 +80,14 @@ def test_a_load_below_capacity_is_left_alone_from_the_first_batch_on(seen: bool,
         return decision
 
     watched.update = noting  # type: ignore[method-assign]
-    run(watched, rate=rate, overhead_s=0.2, cost_s=0.001, batches=60, seen=seen)
+    run(watched, rate=rate, overhead_s=0.2, cost_s=0.001, batches=60, knows_size=knows_size)
     assert set(keeps) <= {None, 1.0}
 
 
-@pytest.mark.parametrize(("seen", "worst_s"), [(True, 1.05), (False, 2.1)])
-def test_after_a_cold_start_under_overload_it_is_soon_at_its_target(seen: bool, worst_s: float) -> None:
+@pytest.mark.parametrize(("knows_size", "worst_s"), [(True, 1.05), (False, 2.1)])
+def test_after_a_cold_start_under_overload_it_is_soon_at_its_target(knows_size: bool, worst_s: float) -> None:
     """Half the target is a second; without the batch's size it swings, a decision being a batch late."""
-    periods = run(Aurora(2.0), rate=3000, overhead_s=0.2, cost_s=0.001, batches=40, seen=seen)
+    periods = run(Aurora(2.0), rate=3000, overhead_s=0.2, cost_s=0.001, batches=40, knows_size=knows_size)
     assert max(periods[4:]) <= worst_s
     assert max(periods[20:]) <= 1.2
 
@@ -101,13 +101,15 @@ def test_a_burst_after_a_quiet_time_is_not_yet_an_overload(quiet: int) -> None:
         rate = 20 if number < 20 else 700
         period_s = 0.2 + 0.001 * kept + 0.01 * (number % 3)
         upcoming = int(rate * period_s) if number >= 20 else (quiet + number % 3)
-        seen = Observation(number, start_s, start_s + period_s, gates={"in": GateCount(kept, kept)}, upcoming_rows=upcoming)
-        assert aurora.update(seen).keep in (None, 1.0), number
+        observation = Observation(
+            number, start_s, start_s + period_s, gates={"in": GateCount(kept, kept)}, upcoming_rows=upcoming
+        )
+        assert aurora.update(observation).keep in (None, 1.0), number
         start_s, kept = start_s + period_s, upcoming
 
 
 def test_an_overhead_above_the_target_is_best_effort() -> None:
-    periods = run(Aurora(0.5), rate=3000, overhead_s=0.4, cost_s=0.001, batches=60, seen=True)
+    periods = run(Aurora(0.5), rate=3000, overhead_s=0.4, cost_s=0.001, batches=60, knows_size=True)
     assert all(math.isfinite(period_s) for period_s in periods)
     assert periods[-1] < 1.0
 
@@ -124,7 +126,7 @@ def test_bad_headroom(headroom: float) -> None:
         Aurora(2.0, headroom=headroom)
 
 
-def test_cost_of_equal_batches_is_put_down_to_the_rows() -> None:
+def test_cost_of_equal_batches_is_attributed_to_the_rows() -> None:
     model = BatchRegression()
     for _ in range(10):
         model.update(100, 0.5)
@@ -150,8 +152,8 @@ def test_noise_on_equal_batches_is_not_taken_for_a_slope() -> None:
             period_s = (0.4 + 0.00025 * kept) * dice.gauss(1, 0.08) if number else 3.0
             arrived = int(dice.uniform(3_000, 25_000) * period_s)
             gates = {"in": GateCount(offered, kept)}
-            seen = Observation(number, start_s, start_s + period_s, gates=gates, upcoming_rows=arrived, cold=not number)
-            decided = aurora.update(seen).keep
+            observation = Observation(number, start_s, start_s + period_s, gates=gates, upcoming_rows=arrived, cold=not number)
+            decided = aurora.update(observation).keep
             keep = keep if decided is None else decided
             start_s, offered = start_s + period_s, arrived
             periods.append(period_s)

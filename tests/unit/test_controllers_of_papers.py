@@ -43,7 +43,7 @@ class TestCtrl:
         assert ctrl.queue == 0
         assert decision.keep == 1.0
 
-    def test_the_cost_is_learnt_where_it_is_not_given(self) -> None:
+    def test_the_cost_is_learned_if_it_is_not_given(self) -> None:
         ctrl = Ctrl(2.0, headroom=1.0)
         for number in range(30):
             ctrl.update(period(number, 200, 200, 100, busy_s=0.5))
@@ -135,10 +135,10 @@ class TestMicroBatch:
         law = MicroBatch(2.0)
         for number, kept in enumerate((0, 400, 420, 380, 410)):
             law.update(batch(number, number, 0.2 + kept / 1e3, kept, kept, kept))
-        seen = Observation(9, 9.0, 9.6, gates={"in": GateCount(400, 400)}, upcoming_rows=700, waited_s=0.0, taken_s=3600.0)
-        assert law.update(seen).keep == 1.0
+        observation = Observation(9, 9.0, 9.6, gates={"in": GateCount(400, 400)}, upcoming_rows=700, waited_s=0.0, taken_s=3600.0)
+        assert law.update(observation).keep == 1.0
         # The same after an hour in which a trigger held them back: all of the time is used up.
-        assert (law.update(replace(seen, upcoming_rows=5000, waited_s=3600.0)).keep or 0.0) < 0.05
+        assert (law.update(replace(observation, upcoming_rows=5000, waited_s=3600.0)).keep or 0.0) < 0.05
 
     def test_a_target_below_the_overhead_is_said_once(self) -> None:
         law = MicroBatch(0.5)
@@ -164,7 +164,7 @@ class TestBatchFilter:
         assert model.overhead_s == pytest.approx(0.3, rel=0.25)
 
     def test_one_size_does_not_move_the_overhead(self) -> None:
-        """Under good control all batches are alike, and only the sum can be told."""
+        """Under good control all batches are alike, and only the sum is known."""
         model = BatchFilter()
         for kept in (0, 200, 600, 400):
             model.update(kept, 0.2 + 0.001 * kept)
@@ -236,10 +236,10 @@ def test_batch_filter_agrees_with_the_filter_written_out_for_two_numbers(seed: i
 def test_by_arrival_short_batches_are_no_overload() -> None:
     """A short batch is mostly overhead: what its rows seem to cost must not be stretched to a batch of ten times the length."""
     law = MicroBatch(delay_target_s=20.0)
-    batches = ((0.0, 0, 0.3), (0.35, 688, 0.47), (0.85, 432, 0.522), (1.4, 877, 0.53), (1.95, 1016, 0.5))  # as seen on Spark
+    batches = ((0.0, 0, 0.3), (0.35, 688, 0.47), (0.85, 432, 0.522), (1.4, 877, 0.53), (1.95, 1016, 0.5))  # as measured on Spark
     for number, (start, rows, took) in enumerate(batches):
-        seen = Observation(number, start, start + took, gates={"in": GateCount(rows, rows)}, cold=number < 2)
-        assert law.update(seen).keep in (None, 1.0), number
+        observation = Observation(number, start, start + took, gates={"in": GateCount(rows, rows)}, cold=number < 2)
+        assert law.update(observation).keep in (None, 1.0), number
 
 
 EVERY = ["aurora", "ctrl", "keep-all", "micro-batch", "seamless"]

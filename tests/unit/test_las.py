@@ -42,7 +42,7 @@ KEYS = st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=200)
 
 
 class TestSketches:
-    def test_sizes_are_the_papers(self) -> None:
+    def test_sizes_are_those_of_las(self) -> None:
         """Paper 004: delta 0.1 is 4 rows, epsilon 0.05 is 54 columns; figure 1: 2 rows for 0.25, 4 columns for 0.70."""
         assert (rows_for(0.1), rows_for(0.25), columns_for(0.05), columns_for(0.70), columns_for(0.005)) == (4, 2, 54, 4, 544)
 
@@ -63,10 +63,10 @@ class TestSketches:
         for seed in range(60):
             sketch = CountMin(epsilon, delta, seed)
             sketch.add(stream)
-            seen = np.flatnonzero(true)
-            error = sketch.estimate(seen) - true[seen]
-            wrong += int((error >= epsilon * (stream.size - true[seen])).sum())
-            total += seen.size
+            present = np.flatnonzero(true)
+            error = sketch.estimate(present) - true[present]
+            wrong += int((error >= epsilon * (stream.size - true[present])).sum())
+            total += present.size
         assert wrong / total <= delta
 
     def test_two_keys_meet_as_rarely_as_promised(self) -> None:
@@ -101,8 +101,8 @@ class TestSketches:
         sketch = CostSketch(0.3, 0.3)
         sketch.add(rng.integers(0, 500, 3000), rng.uniform(1, 64, 3000))
         for weighted in (False, True):
-            found = sketch.estimate(np.arange(500), weighted=weighted)
-            assert np.all((found >= 1) & (found <= 64))
+            costs = sketch.estimate(np.arange(500), weighted=weighted)
+            assert np.all((costs >= 1) & (costs <= 64))
 
     def test_zero_negative_and_odd_durations(self) -> None:
         sketch = CostSketch()
@@ -284,8 +284,8 @@ class TestSimulator:
 
     def test_reference_values(self) -> None:
         """Design, section 10, at 25%: Full Knowledge 6.39 to 6.40 ms, 25.2%; LAS about 6.9 ms, 28.6%; others above 40 ms."""
-        found = np.array([run_one(RunSetting(25.0, "25%"), 50 * number) for number in range(40)])
-        wait, dropped = found[:, :, 0], found[:, :, 1]
+        results = np.array([run_one(RunSetting(25.0, "25%"), 50 * number) for number in range(40)])
+        wait, dropped = results[:, :, 0], results[:, :, 1]
         assert np.all((wait[:, 2] >= 6.39) & (wait[:, 2] <= 6.4 * (1 + 1e-9)))
         assert 24.9 <= dropped[:, 2].mean() <= 25.5
         assert 6.2 <= wait[:, 3].mean() <= 7.6
@@ -301,14 +301,14 @@ class TestSimulator:
         with_floor = simulate_las(stream, "cost-aware", 6.4e-3, warm=warm, floor=0.1)
 
         def least_kept(run: LasRun) -> float:
-            dear = stream.costs_s >= np.quantile(stream.costs_s, 0.9)
-            return float(run.kept[dear].mean())
+            expensive = stream.costs_s >= np.quantile(stream.costs_s, 0.9)
+            return float(run.kept[expensive].mean())
 
         assert least_kept(with_floor) > least_kept(without)
         assert with_floor.dropped > without.dropped
 
     def test_weights_of_a_floor_are_unbiased(self) -> None:
-        """Each dear tuple that stays counts 1/floor times: over many coins the sum over keys is right within three errors."""
+        """Each expensive tuple that stays counts 1/floor times: over many coins the sum is right within three errors."""
         rng = np.random.default_rng(1)
         sketch = CostSketch(0.005, 0.1)
         sketch.add(np.repeat([1, 2], 500), np.repeat([1e-3, 50e-3], 500))
@@ -432,6 +432,12 @@ class TestBuckets:
             rows = rng.poisson(1_000 * rng.uniform(0.3, 1.7) * shares).astype(np.float64)
             costs.update_from_total(rows, (0.2 + float(rows @ true_s)) * rng.normal(1.0, 0.03))
         assert float(shares @ np.abs(costs.costs_s - true_s)) < 0.6 * float(shares @ true_s)
+
+    def test_after_a_slow_first_call_unknown_buckets_cost_what_the_known_ones_do(self) -> None:
+        costs = BucketCosts(3)
+        for total_s in (5.0, 0.02, 0.02, 0.02, 0.02, 0.02):  # the first one pays for imports
+            costs.update_from_total(np.array([10.0, 10.0, 0.0]), total_s)
+        assert costs.costs_s[2] == pytest.approx(0.001, rel=0.5)
 
     def test_totals_over_random_groups_tell_many_buckets_apart(self) -> None:
         """A batch function is timed for a quarter of the buckets at a time."""

@@ -23,10 +23,10 @@ class Always(Controller):
     def __init__(self, keep: float) -> None:
         super().__init__(2.0)
         self.keep = keep
-        self.seen: list[Observation] = []
+        self.observations: list[Observation] = []
 
     def update(self, observation: Observation) -> Decision:
-        self.seen.append(observation)
+        self.observations.append(observation)
         return Decision(self.keep)
 
 
@@ -74,14 +74,14 @@ class TestQueue:
         controller = Always(0.3)
         arrivals = on_off(500, 60, seed=1)
         run = simulate_queue(arrivals, controller, cost_s=0.001)
-        assert sum(o.offered for o in controller.seen) == arrivals.size == run.offered
-        assert sum(o.kept for o in controller.seen) == run.kept == run.completed
+        assert sum(o.offered for o in controller.observations) == arrivals.size == run.offered
+        assert sum(o.kept for o in controller.observations) == run.kept == run.completed
         inside = 0
-        for o in controller.seen:
+        for o in controller.observations:
             inside += o.kept - (o.completed or 0)
             assert o.backlog_rows["queue"] == inside
         # The first period had the keep of 1 that holds before the first answer.
-        later = [o for o in controller.seen if o.batch_id > 0]
+        later = [o for o in controller.observations if o.batch_id > 0]
         assert sum(o.kept for o in later) / sum(o.offered for o in later) == pytest.approx(0.3, abs=0.01)
 
     def test_the_same_seed_is_the_same_run(self) -> None:
@@ -100,7 +100,7 @@ class TestQueue:
             ([-1.0], {}, "not negative"),
             ([1.0], {"period_s": 0.0}, "control period must be positive, got 0"),
             ([1.0], {"cost_s": -1.0}, "must be positive, got -1"),
-            ([1.0], {"work": [1.0, 2.0]}, "one entry a row, got 2 for 1"),
+            ([1.0], {"work": [1.0, 2.0]}, "one entry per row, got 2 for 1"),
         ],
     )
     def test_bad_input(self, arrivals: list[float], options: dict[str, float], message: str) -> None:
@@ -130,20 +130,20 @@ class TestNetwork:
         controller = Always(1.0)
         run = simulate_network(constant(100, 10), network, controller)
         assert run.completed == 3 * run.kept
-        assert sum(o.completed or 0 for o in controller.seen) == run.completed
-        assert sum(o.busy_s for o in controller.seen) == pytest.approx(run.kept * network.input_coefficient)
+        assert sum(o.completed or 0 for o in controller.observations) == run.completed
+        assert sum(o.busy_s for o in controller.observations) == pytest.approx(run.kept * network.input_coefficient)
 
     def test_a_cost_that_doubles_is_worked_and_seen(self) -> None:
         controller = Always(1.0)
         network, factor = OperatorNetwork.flat(3, 0.03), Profile.step(1.0, 2.0, 10.0)
         run = simulate_network(constant(10, 20), network, controller, cost_factor=factor)
         before, after = (
-            np.mean([o.delay_s for o in controller.seen if low <= o.end_s <= high and o.delay_s])
+            np.mean([o.delay_s for o in controller.observations if low <= o.end_s <= high and o.delay_s])
             for low, high in ((2, 9), (12, 19))
         )
         assert before == pytest.approx(0.03, rel=0.02)
         assert after == pytest.approx(0.06, rel=0.02)
-        assert sum(o.busy_s for o in controller.seen) == pytest.approx(100 * 0.03 + 100 * 0.06)
+        assert sum(o.busy_s for o in controller.observations) == pytest.approx(100 * 0.03 + 100 * 0.06)
         assert run.completed == 200
 
     def test_selectivity_discards(self) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.estimate import OperatorCosts, SelectivityEstimator
 
 
-def fed(model: OperatorCosts, costs: dict[str, float], batches: int, seed: int) -> OperatorCosts:
+def feed(model: OperatorCosts, costs: dict[str, float], batches: int, seed: int) -> OperatorCosts:
     rng = np.random.default_rng(seed)
     for _ in range(batches):
         rows = {name: int(rng.uniform(0.5, 1.5) * 200) for name in costs}
@@ -26,20 +26,20 @@ def fed(model: OperatorCosts, costs: dict[str, float], batches: int, seed: int) 
 )
 def test_declared_values_are_only_the_start(costs: list[float], wrong: float, seed: int) -> None:
     true = {f"o{number}": cost for number, cost in enumerate(costs)}
-    model = fed(OperatorCosts({name: cost * wrong for name, cost in true.items()}), true, 60, seed)
+    model = feed(OperatorCosts({name: cost * wrong for name, cost in true.items()}), true, 60, seed)
     whole = sum(200 * cost for cost in true.values())
     for name, cost in true.items():
-        found = model.cost(name)
+        estimate = model.cost(name)
         # What an operator costs matters as far as it weighs in the whole.
-        assert abs(found.value - cost) * 200 < 0.15 * whole + 0.02
-        assert abs(found.value - cost) < 6 * found.error + 0.1 * cost
+        assert abs(estimate.value - cost) * 200 < 0.15 * whole + 0.02
+        assert abs(estimate.value - cost) < 6 * estimate.error + 0.1 * cost
 
 
 @pytest.mark.parametrize("factor", [0.4, 2.0, 3.0])
 def test_a_changed_cost_is_found_within_a_few_batches(factor: float) -> None:
     costs = {"a": 0.004, "b": 0.002}
-    model = fed(OperatorCosts(costs), costs, 30, 1)
-    fed(model, {"a": 0.004 * factor, "b": 0.002}, 5, 2)
+    model = feed(OperatorCosts(costs), costs, 30, 1)
+    feed(model, {"a": 0.004 * factor, "b": 0.002}, 5, 2)
     assert model.cost("a").value == pytest.approx(0.004 * factor, rel=0.15)
     assert model.cost("b").value == pytest.approx(0.002, rel=0.35)
 
@@ -58,24 +58,23 @@ def test_what_always_goes_in_step_is_sure_only_together() -> None:
 
 def test_batches_of_few_rows_do_not_make_a_cost_of_nothing() -> None:
     rng = np.random.default_rng(4)
-    model = fed(OperatorCosts({"a": 0.008}), {"a": 0.008}, 10, 4)
+    model = feed(OperatorCosts({"a": 0.008}), {"a": 0.008}, 10, 4)
     for _ in range(100):  # nearly shut: what a batch takes is the engine's, give or take
         rows = int(rng.integers(0, 4))
         model.update({"a": rows}, 0.12 + rng.normal(0.0, 0.03) + 0.008 * rows)
     assert 0.003 < model.cost("a").value < 0.016
-    fed(model, {"a": 0.008}, 3, 5)
+    feed(model, {"a": 0.008}, 3, 5)
     assert model.cost("a").value == pytest.approx(0.008, rel=0.2)
 
 
 def test_a_cost_declared_as_nothing_is_found() -> None:
-    model = fed(OperatorCosts({"a": 0.0}), {"a": 0.01}, 3, 6)
+    model = feed(OperatorCosts({"a": 0.0}), {"a": 0.01}, 3, 6)
     assert model.cost("a").value == pytest.approx(0.01, rel=0.15)
-    assert fed(OperatorCosts({"a": 0.0, "b": 0.004}), {"a": 0.01, "b": 0.004}, 12, 7).cost("a").value == pytest.approx(
-        0.01, rel=0.2
-    )
+    both = feed(OperatorCosts({"a": 0.0, "b": 0.004}), {"a": 0.01, "b": 0.004}, 12, 7)
+    assert both.cost("a").value == pytest.approx(0.01, rel=0.2)
 
 
-def test_nonsense_is_not_learnt_from() -> None:
+def test_nonsense_is_ignored() -> None:
     model = OperatorCosts({"a": 0.003})
     for rows, busy in (({"a": -1}, 1.0), ({"a": 10}, float("nan")), ({"a": 10}, -1.0), ({"a": float("inf")}, 1.0)):
         model.update(rows, busy)
@@ -83,8 +82,8 @@ def test_nonsense_is_not_learnt_from() -> None:
     assert model.cost("a").value == 0.003
 
 
-def test_what_was_learnt_survives() -> None:
-    model = fed(OperatorCosts({"a": 0.001}), {"a": 0.004}, 20, 5)
+def test_what_was_learned_survives() -> None:
+    model = feed(OperatorCosts({"a": 0.001}), {"a": 0.004}, 20, 5)
     other = OperatorCosts({"a": 0.001})
     other.restore(model.snapshot())
     assert other.cost("a") == model.cost("a")
@@ -101,9 +100,9 @@ def test_a_changed_selectivity_is_found(before: float, after: float, seed: int) 
         for _ in range(8):
             rows = int(rng.integers(500, 2000))
             ratio.update(rows, int(rng.binomial(rows, true)))
-        found = ratio.estimate
-        assert abs(found.value - true) < 0.05 + 0.1 * true
-        assert abs(found.value - true) < 6 * found.error + 1e-3
+        estimate = ratio.estimate
+        assert abs(estimate.value - true) < 0.05 + 0.1 * true
+        assert abs(estimate.value - true) < 6 * estimate.error + 1e-3
 
 
 def test_a_ratio_of_nothing_changes_nothing() -> None:

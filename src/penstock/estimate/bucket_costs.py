@@ -84,6 +84,10 @@ class BucketCosts:
         expected_s = self._filter.predict(counts)
         noise = (_NOISE * max(total_s, expected_s, 1e-9)) ** 2
         self._filter.correct(counts, total_s - expected_s, noise)
+        self._counts += rows
+        # A bucket without any rows so far costs the mean as it is now: the first call is often far slower than the others.
+        costs_s = self._filter.values[:-1]
+        costs_s[self._counts == 0.0] = float(self._counts @ costs_s) / float(self._counts.sum())
 
     def _deviations_s(self) -> Values:
         """How far off each cost may be at most, and the overhead: each by as much as it may be."""

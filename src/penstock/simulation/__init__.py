@@ -1,1 +1,1 @@
-"""Traffic and plants in simulated time."""
+"""Traffic, and engines that run in simulated time."""

@@ -1,4 +1,4 @@
-"""Where compiled loops come from: numba, which is an extra."""
+"""Compiled loops, with numba if it is installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """Compile a loop over plain arrays; without numba, say so when it is first called."""
+    """Compile a loop over plain arrays; without numba, calling it raises an error that says what to install."""
     try:
         from numba import njit  # noqa: PLC0415 - an extra
     except ImportError:

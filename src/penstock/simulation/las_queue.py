@@ -1,8 +1,8 @@
-"""A queue of tuples with costs of their own, and the shedders of ``penstock.las`` before it.
+"""A queue of tuples with different costs, behind the shedders of ``penstock.las``.
 
-Tuples arrive at given times; the operator takes them one by one. Decisions are made at arrival, from what the operator has said
-until then. ``simulate_plain`` runs the classes of ``penstock.las`` as they are; ``simulate_las`` is the same in one compiled
-loop, and tests hold the two to the same tuples.
+Tuples arrive at given times, and the operator processes them one by one. A shedder decides when a tuple arrives, from what the
+operator has sent until then. ``simulate_plain`` runs the classes of ``penstock.las`` themselves. ``simulate_las`` is the same in
+one compiled loop, and tests check that both drop the same tuples.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONSTRAINTS = {"ABS": 0, "AVG": 1, "sliding": 2}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
-    """Tuples: when each arrives, its key, what it costs; all times in seconds."""
+    """Tuples: arrival time, key and cost of each; all times in seconds."""
 
     arrivals_s: NDArray[np.float64]
     keys: NDArray[np.int64]
@@ -47,7 +47,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LasRun:
-    """What came of a run: how long each tuple waited in the queue, -1 for those that were dropped."""
+    """The result of a run: how long each tuple waited in the queue, -1 for those that were dropped."""
 
     waits_s: NDArray[np.float64]
     costs_s: NDArray[np.float64]
@@ -55,8 +55,8 @@ class LasRun:
     @property
     def kept(self) -> NDArray[np.bool_]:
         """Which tuples were let through."""
-        found: NDArray[np.bool_] = self.waits_s >= 0
-        return found
+        kept: NDArray[np.bool_] = self.waits_s >= 0
+        return kept
 
     @property
     def dropped(self) -> float:
@@ -71,7 +71,7 @@ class LasRun:
 
     @property
     def mean_completion_s(self) -> float:
-        """The mean time from arrival until a tuple is done."""
+        """The mean time from the arrival of a tuple to its completion."""
         kept = self.kept
         return float((self.waits_s[kept] + self.costs_s[kept]).mean()) if kept.any() else 0.0
 
@@ -88,11 +88,23 @@ def synthetic(
     w_max_s: float = 6.4e-3,
     under: float = 0.25,
 ) -> Stream:
-    """The paper's stream: Zipf keys (``alpha`` of ``None``: uniform), each with one of ``values`` costs at equal distance.
+    """Return the stream of the experiments of LAS: Zipf keys, each with one of several evenly spaced costs.
 
-    ``permutation`` draws which key costs what, ``seed`` the order of the tuples. ``under`` is the share by which the operator is
-    too slow: tuples arrive every ``(1 - under) * mean cost``.
+    Parameters
+    ----------
+    seed, permutation
+        ``permutation`` draws which key costs what, ``seed`` the order of the tuples.
+    tuples, keys
+        How many there are.
+    alpha
+        The exponent of the Zipf distribution; ``None`` means uniform keys.
+    values, w_min_s, w_max_s
+        How many costs there are, the least and the largest.
+    under
+        The share by which the operator is too slow: tuples arrive every ``(1 - under) * mean cost``.
 
+    Examples
+    --------
     >>> stream = synthetic(seed=1, tuples=1000)
     >>> round(stream.mean_cost_s / float(np.diff(stream.arrivals_s).mean()), 3)
     1.333
@@ -100,26 +112,26 @@ def synthetic(
     if keys % values:
         raise PenstockError(f"the number of keys must be a multiple of the {values} costs, got {keys}")
     costs = np.random.default_rng([permutation, 1]).permutation(np.repeat(np.linspace(w_min_s, w_max_s, values), keys // values))
-    drawn = np.random.default_rng([seed, permutation, 2]).random(tuples)
-    chosen = (drawn * keys).astype(np.int64) if alpha is None else zipf_at(drawn, keys, alpha)
+    uniforms = np.random.default_rng([seed, permutation, 2]).random(tuples)
+    chosen = (uniforms * keys).astype(np.int64) if alpha is None else zipf_at(uniforms, keys, alpha)
     costs_s = costs[chosen]
     arrivals_s = np.arange(tuples, dtype=np.float64) * (float(costs_s.mean()) * (1.0 - under))
     return Stream(arrivals_s, chosen, costs_s)
 
 
 def zipf_at(uniforms: NDArray[np.float64], keys: int, exponent: float = 1.0) -> NDArray[np.int64]:
-    """Turn uniform numbers into Zipf keys, 0 the most frequent.
+    """Turn uniform numbers into Zipf keys; key 0 is the most frequent.
 
     >>> zipf_at(np.array([0.0, 0.99]), keys=2).tolist()
     [0, 1]
     """
     weights = np.cumsum(np.arange(1, keys + 1) ** -exponent)
-    found: NDArray[np.int64] = np.searchsorted(weights / weights[-1], uniforms).astype(np.int64)
-    return found
+    chosen: NDArray[np.int64] = np.searchsorted(weights / weights[-1], uniforms).astype(np.int64)
+    return chosen
 
 
 def simulate_plain(stream: Stream, shedder: TupleShedder, operator: Operator | None = None) -> LasRun:
-    """Run a shedder and its operator on a stream, one tuple after the other."""
+    """Run a shedder and its operator on a stream, tuple by tuple."""
     waits = np.full(stream.keys.size, -1.0)
     queue: deque[tuple[float, int, float, float | None]] = deque()
     clock_s = 0.0
@@ -156,16 +168,32 @@ def simulate_las(
     floor: float = 0.0,
     aim: float = AIM,
 ) -> LasRun:
-    """Run one of the shedders by name. ``warm`` is a stream that the operator has executed before this one begins.
+    """Run one of the shedders by name.
 
-    ``share`` is what Base Line drops, ``mean_cost_s`` what Straw-Man believes (the stream's own mean if not given), ``margin``
-    what LAS adds to a cost (epsilon if not given), ``seed`` that of the hash functions and of Base Line's coins.
+    Parameters
+    ----------
+    stream, method, tau_s, constraint
+        The tuples, the shedder, and its constraint on queuing latency.
+    window, epsilon, delta, mu
+        Parameters of the operator's sketches; see `Operator` and `CostSketch`.
+    seed
+        Seed of the hash functions and of the coins of Base Line.
+    share
+        What Base Line drops.
+    mean_cost_s
+        What Straw-Man assumes; the mean of the stream by default.
+    warm
+        A stream that the operator has executed before this one begins.
+    margin
+        What LAS adds to a cost, as a share; epsilon by default.
+    floor, aim
+        Parameters of `CostAware`.
     """
     if method not in _METHODS:
         raise PenstockError(f"there is no shedder {method!r}; there are {', '.join(_METHODS)}")
     if constraint not in _CONSTRAINTS:
         raise PenstockError(f"there is no constraint {constraint!r}; there are {', '.join(_CONSTRAINTS)}")
-    ABS(tau_s)  # says what is wrong with it
+    ABS(tau_s)  # raises if it is not valid
     sketch = CostSketch(epsilon, delta, seed)
     if warm is not None and method in ("las", "cost-aware"):
         sketch.add(warm.keys, warm.costs_s)
@@ -195,7 +223,7 @@ def simulate_las(
 
 
 @compiled
-def _run(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, PLR0917 - one loop, compiled
+def _run(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, PLR0917 - one loop: numba compiles it as a whole
     method,
     arrivals,
     keys,
@@ -223,13 +251,13 @@ def _run(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, PLR0917 - o
     q_done, q_key, q_cost, q_request = np.empty(count), np.empty(count, np.int64), np.empty(count), np.empty(count)
     head = tail = 0
     clock = 0.0
-    f_own, w_own, snapshot = np.zeros((rows, columns)), np.zeros((rows, columns)), np.zeros((rows, columns))
-    count_own = total_own = 0.0
+    f_new, w_new, snapshot = np.zeros((rows, columns)), np.zeros((rows, columns)), np.zeros((rows, columns))
+    count_new = total_new = 0.0
     executed, stabilizing = 0, False
     if method == 4:
-        f_own[:] = f_warm
-        w_own[:] = w_warm
-        count_own, total_own = count_warm, mean_warm * count_warm
+        f_new[:] = f_warm
+        w_new[:] = w_warm
+        count_new, total_new = count_warm, mean_warm * count_warm
     # The shedder: the operator's sketches as it knows them, its clock, its constraint.
     f_known, w_known = f_warm.copy(), w_warm.copy()
     mean_known = mean_warm
@@ -251,41 +279,41 @@ def _run(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, PLR0917 - o
             head += 1
             if executed % window == 0:
                 if method == 4:
-                    f_known[:] = f_own
-                    w_known[:] = w_own
-                    mean_known = total_own / count_own if count_own > 0 else 0.0
+                    f_known[:] = f_new
+                    w_known[:] = w_new
+                    mean_known = total_new / count_new if count_new > 0 else 0.0
                     if theta <= 0.0:
                         theta = mean_known
-                    f_own *= DECAY
-                    w_own *= DECAY
-                    count_own *= DECAY
-                    total_own *= DECAY
+                    f_new *= DECAY
+                    w_new *= DECAY
+                    count_new *= DECAY
+                    total_new *= DECAY
                 else:
                     changed = before = 0.0
                     for r in range(rows):
                         for c in range(columns):
-                            ratio = w_own[r, c] / f_own[r, c] if f_own[r, c] > 0 else 0.0
+                            ratio = w_new[r, c] / f_new[r, c] if f_new[r, c] > 0 else 0.0
                             changed += abs(snapshot[r, c] - ratio)
                             before += snapshot[r, c]
                     if stabilizing and before > 0 and changed / before <= mu:
-                        f_known[:] = f_own
-                        w_known[:] = w_own
-                        mean_known = total_own / count_own if count_own > 0 else 0.0
+                        f_known[:] = f_new
+                        w_known[:] = w_new
+                        mean_known = total_new / count_new if count_new > 0 else 0.0
                         state = 1
-                        f_own[:] = 0.0
-                        w_own[:] = 0.0
-                        count_own = total_own = 0.0
+                        f_new[:] = 0.0
+                        w_new[:] = 0.0
+                        count_new = total_new = 0.0
                         stabilizing = False
                     else:
                         for r in range(rows):
                             for c in range(columns):
-                                snapshot[r, c] = w_own[r, c] / f_own[r, c] if f_own[r, c] > 0 else 0.0
+                                snapshot[r, c] = w_new[r, c] / f_new[r, c] if f_new[r, c] > 0 else 0.0
                         stabilizing = True
             for r in range(rows):
-                f_own[r, buckets[r, key]] += 1.0
-                w_own[r, buckets[r, key]] += cost
-            count_own += 1.0
-            total_own += cost
+                f_new[r, buckets[r, key]] += 1.0
+                w_new[r, buckets[r, key]] += cost
+            count_new += 1.0
+            total_new += cost
         request = np.nan
         if method == 0:
             if coins[i] < share:
@@ -352,23 +380,23 @@ def _run(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, PLR0917 - o
 
 
 def phases(seed: int, *, length: int = 20_000) -> tuple[Stream, Sequence[str]]:
-    """Figure 9's stream, phases A to G."""
+    """Return the stream of LAS, figure 9, and the names of its phases, A to G."""
     rng = np.random.default_rng([seed, 9])
     keys, values = 4_096, 64
     base = rng.permutation(np.repeat(np.linspace(0.1e-3, 6.4e-3, values), keys // values))
-    dear = int(np.flatnonzero(base == base.max())[-1])
+    expensive = int(np.flatnonzero(base == base.max())[-1])
     under = {"A": 0.0, "B": 0.5, "C": 0.0, "D": 0.0, "E": -0.5, "F": 0.0, "G": 0.0}
     arrivals, chosen, costs = [], [], []
-    # The paper sets the throughput by the mean cost at the start: a change of costs or keys is not announced to it.
+    # LAS sets the throughput by the mean cost at the start: later changes of costs or keys do not change it.
     mean_s = float(base[zipf_at(rng.random(length), keys)].mean())
     begin_s = 0.0
     for name, short in under.items():
-        drawn = zipf_at(rng.random(length), keys)
+        phase = zipf_at(rng.random(length), keys)
         if name == "D":
-            drawn = np.where(drawn == 0, dear, np.where(drawn == dear, 0, drawn))
+            phase = np.where(phase == 0, expensive, np.where(phase == expensive, 0, phase))
         gap_s = mean_s * (1.0 - short)
         arrivals.append(begin_s + gap_s * np.arange(length))
         begin_s += gap_s * length
-        chosen.append(drawn)
-        costs.append(base[drawn] * (2.0 if name == "F" else 1.0))
+        chosen.append(phase)
+        costs.append(base[phase] * (2.0 if name == "F" else 1.0))
     return Stream(np.concatenate(arrivals), np.concatenate(chosen), np.concatenate(costs)), tuple(under)

@@ -1,8 +1,8 @@
-"""A network of operators on one CPU: physical queues, round robin, operators that feed several others.
+"""A network of operators on one CPU, with a queue per operator and operators that feed several others.
 
-The engine of paper 002's experiments. Every operator takes a row from its queue, works on it, passes it on with the
-probability of its selectivity to all operators behind it, and the scheduler goes from operator to operator. A row that comes in
-goes to all sources, if the gate keeps it.
+This is the engine of the experiments of SEaMLeSS (Pham, Chrysanthis and Labrinidis). The scheduler goes round robin from operator
+to operator. Each takes rows from its queue, works on them, and passes them on to all operators behind it with the probability of
+its selectivity. An incoming row goes to all sources, if the gate keeps it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from penstock.control.base import Controller, GateCount, Observation
 from penstock.errors import PenstockError
 from penstock.simulation.compiled import compiled
-from penstock.simulation.outcome import DelayTally, Outcome
+from penstock.simulation.outcome import DelayTally, Outcome, PeriodSeries
 from penstock.simulation.profile import Profile
-from penstock.simulation.queue import arrival_times
+from penstock.simulation.queue import arrival_times, check_period
 
 __all__ = ["OperatorNetwork", "simulate_network"]
 
@@ -31,8 +31,21 @@ Ints = NDArray[np.int64]
 class OperatorNetwork:
     """Operators in topological order: each feeds only later ones.
 
+    Parameters
+    ----------
+    costs_s
+        CPU seconds per row of each operator.
+    selectivities
+        The probability with which each operator passes a row on.
+    children
+        The operators behind each operator.
+    sources
+        The operators that get the incoming rows.
+
+    Examples
+    --------
     >>> shared = OperatorNetwork((0.001, 0.002, 0.002), (0.5, 1.0, 1.0), children=((1, 2), (), ()), sources=(0,))
-    >>> shared.coefficients()                       # 1 ms + 0.5 * (2 ms + 2 ms) for what enters in front
+    >>> shared.coefficients()                       # in front: 1 ms + 0.5 * (2 ms + 2 ms)
     (0.003, 0.002, 0.002)
     >>> shared.input_coefficient
     0.003
@@ -46,37 +59,38 @@ class OperatorNetwork:
     def __post_init__(self) -> None:
         count = len(self.costs_s)
         if not (count == len(self.selectivities) == len(self.children)) or count == 0:
-            raise PenstockError("a network needs one cost, one selectivity and one list of children an operator")
-        for place, (cost_s, selectivity, behind) in enumerate(zip(self.costs_s, self.selectivities, self.children, strict=True)):
+            raise PenstockError("a network needs one cost, one selectivity and one list of children per operator")
+        for number, (cost_s, selectivity, behind) in enumerate(zip(self.costs_s, self.selectivities, self.children, strict=True)):
             if not (math.isfinite(cost_s) and cost_s > 0):
-                raise PenstockError(f"operator {place}: its cost must be positive, got {cost_s}")
+                raise PenstockError(f"operator {number}: its cost must be positive, got {cost_s}")
             if not 0 <= selectivity <= 1:
-                raise PenstockError(f"operator {place}: its selectivity must lie in [0, 1], got {selectivity}")
-            if any(not place < child < count for child in behind):
-                raise PenstockError(f"operator {place}: it must feed later operators only, got {list(behind)}")
+                raise PenstockError(f"operator {number}: its selectivity must lie in [0, 1], got {selectivity}")
+            if any(not number < child < count for child in behind):
+                raise PenstockError(f"operator {number}: it must feed later operators only, got {list(behind)}")
         if not self.sources or any(not 0 <= source < count for source in self.sources):
             raise PenstockError(f"sources must name operators, got {list(self.sources)}")
 
     def coefficients(self) -> tuple[float, ...]:
-        """The load coefficient of the branch behind each queue (paper 002, equation 2, summed over sub-paths)."""
-        found = [0.0] * len(self.costs_s)
-        for place in range(len(found) - 1, -1, -1):
-            found[place] = self.costs_s[place] + self.selectivities[place] * sum(found[child] for child in self.children[place])
-        return tuple(found)
+        """Return the load coefficient of the branch behind each queue (SEaMLeSS, equation 2, summed over sub-paths)."""
+        coefficients = [0.0] * len(self.costs_s)
+        for number in reversed(range(len(coefficients))):
+            behind = sum(coefficients[child] for child in self.children[number])
+            coefficients[number] = self.costs_s[number] + self.selectivities[number] * behind
+        return tuple(coefficients)
 
     @property
     def input_coefficient(self) -> float:
-        """Seconds of work that a row causes on its way through all of the network."""
+        """Seconds of work that an incoming row causes on its way through the whole network."""
         coefficients = self.coefficients()
         return sum(coefficients[source] for source in self.sources)
 
     @classmethod
     def flat(cls, operators: int, cost_s: float) -> OperatorNetwork:
-        """A chain of equal operators that drop nothing, with a cost in all of ``cost_s``."""
+        """Return a chain of equal operators that drop nothing and cost ``cost_s`` together."""
         return cls(
             costs_s=(cost_s / operators,) * operators,
             selectivities=(1.0,) * operators,
-            children=tuple((place + 1,) if place + 1 < operators else () for place in range(operators)),
+            children=tuple((number + 1,) if number + 1 < operators else () for number in range(operators)),
             sources=(0,),
         )
 
@@ -95,76 +109,105 @@ def simulate_network(
 ) -> Outcome:
     """Run arrivals through a controlled network.
 
-    ``headroom`` is the share of the CPU there is, ``cost_factor`` multiplies the cost of all operators, and both may change. The
-    scheduler takes up to ``train`` rows from a queue before it goes on. The delay of an output is counted from the arrival of
-    the row it comes from. ``completed`` in what the controller sees counts rows put out or discarded, as paper 002 has CTRL count
-    them. Queues are named by the number of their operator.
+    The delay of an output is counted from the arrival of the row it comes from. ``Observation.completed`` counts rows that were
+    output or filtered out, as SEaMLeSS has CTRL count them. Queues are named by the number of their operator.
 
+    Parameters
+    ----------
+    arrivals
+        Arrival times in seconds, sorted.
+    network
+        The operators.
+    controller
+        What decides.
+    period_s
+        The control period.
+    headroom
+        The share of the CPU that is there for rows.
+    cost_factor
+        A factor on the costs of all operators.
+    stop_s
+        When the run ends; by default when the last row has left.
+    train
+        Rows that the scheduler takes from a queue before it goes on.
+    seed
+        Seed of the random drops and filters.
+
+    Raises
+    ------
+    PenstockError
+        If the queues grow beyond all bounds.
+
+    Examples
+    --------
     >>> from penstock.control import KeepAll
     >>> run = simulate_network([0.0, 0.0], OperatorNetwork.flat(2, 1.0), KeepAll(2.0))
     >>> run.completed, run.max_delay_s           # a train of two rows takes a second in each operator
     (2, 2.0)
     """
     times = arrival_times(arrivals)
-    share, factor = Profile.of(headroom), Profile.of(cost_factor)
-    if share.cell_s != factor.cell_s:
-        raise PenstockError(f"headroom and cost must change on one grid, got cells of {share.cell_s} and {factor.cell_s} s")
-    if not (math.isfinite(period_s) and period_s > 0):
-        raise PenstockError(f"the control period must be positive, got {period_s} s")
+    check_period(period_s)
     draws = np.random.default_rng(seed).random(times.size)
     last_s = float(times[-1]) if stop_s is None else stop_s
-    shares, factors = share.grid(2.0 * last_s + 60.0), factor.grid(2.0 * last_s + 60.0)
-    engine = _Engine(network, seed)
     tally = DelayTally(controller.delay_target_s)
+    share, factor = Profile.of(headroom), Profile.of(cost_factor)
+    engine = _Engine(network, share=share, factor=factor, horizon_s=2.0 * last_s + 60.0, train=train, seed=seed)
     periods = math.ceil((last_s + 1e-9) / period_s)
-    series = {name: np.full(periods, np.nan) for name in ("t_s", "delay_s", "keep", "rate", "queue", "headroom")}
-    keep, kept, at, number = 1.0, 0, 0, 0
-    while number < periods or (stop_s is None and engine.queued()):
+    series = PeriodSeries(periods)
+    keep, kept, offered, number = 1.0, 0, 0, 0
+    while number < periods or (stop_s is None and engine.has_rows):
         start_s, end_s = number * period_s, (number + 1) * period_s
-        upto = int(np.searchsorted(times, end_s, side="left"))
-        admitted = times[at:upto][draws[at:upto] < keep]
+        end = int(np.searchsorted(times, end_s, side="left"))
+        admitted = times[offered:end][draws[offered:end] < keep]
         kept += admitted.size
-        seen = engine.run(admitted, end_s, shares, factors, cell_s=share.cell_s, train=train, tally=tally)
-        delay_s = seen.delay_s
+        period = engine.run(admitted, end_s, tally)
         decision = controller.update(
             Observation(
                 batch_id=number,
                 start_s=start_s,
                 end_s=end_s,
-                gates={"in": GateCount(upto - at, admitted.size)},
+                gates={"in": GateCount(end - offered, admitted.size)},
                 keep=keep,
-                busy_s=seen.work_s,
-                mean_arrival_s=None if delay_s is None else end_s - delay_s,
-                backlog_rows={str(place): int(rows) for place, rows in enumerate(engine.lengths)},
-                completed=seen.left,
+                busy_s=period.work_s,
+                mean_arrival_s=None if period.delay_s is None else end_s - period.delay_s,
+                backlog_rows={str(operator): int(rows) for operator, rows in enumerate(engine.lengths)},
+                completed=period.completed,
             )
         )
         if number < periods:
-            for name, value in (
-                ("t_s", start_s),
-                ("delay_s", delay_s),
-                ("keep", keep),
-                ("rate", (upto - at) / period_s),
-                ("queue", float(engine.lengths.sum())),
-                ("headroom", getattr(controller, "headroom", None)),
-            ):
-                series[name][number] = np.nan if value is None else value
+            series.record(
+                number,
+                t_s=start_s,
+                delay_s=period.delay_s,
+                keep=keep,
+                rate=(end - offered) / period_s,
+                queue=float(engine.lengths.sum()),
+                headroom=getattr(controller, "headroom", None),
+            )
         keep = keep if decision.keep is None else decision.keep
-        at, number = upto, number + 1
-    return tally.outcome(int(np.searchsorted(times, last_s, side="right")), kept, series)
+        offered, number = end, number + 1
+    return tally.outcome(int(np.searchsorted(times, last_s, side="right")), kept, series.values)
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    left: int
+class _Period:
+    """What happened in one control period."""
+
+    completed: int
     work_s: float
     delay_s: float | None
 
 
 class _Engine:
-    """The state between two periods: rows in linked lists, one a queue, out of one pool."""
+    """The state between two periods: rows in linked lists, one per queue, from one pool."""
 
-    def __init__(self, network: OperatorNetwork, seed: int) -> None:
+    def __init__(
+        self, network: OperatorNetwork, *, share: Profile, factor: Profile, horizon_s: float, train: int, seed: int
+    ) -> None:
+        if share.cell_s != factor.cell_s:
+            raise PenstockError(f"headroom and cost must change on one grid, got cells of {share.cell_s} and {factor.cell_s} s")
+        self._shares, self._factors = share.grid(horizon_s), factor.grid(horizon_s)
+        self._cell_s, self._train = share.cell_s, train
         count = len(network.costs_s)
         self._costs = np.array(network.costs_s, dtype=np.float64)
         self._selectivities = np.array(network.selectivities, dtype=np.float64)
@@ -174,27 +217,26 @@ class _Engine:
         self._heads, self._tails = np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
         self.lengths = np.zeros(count, dtype=np.int64)
         self._pool_s, self._next = np.empty(_POOL), np.arange(1, _POOL + 1, dtype=np.int64)
-        # Where the CPU is: time, operator, rows left of its train, first free row, random state.
+        # Where the CPU is: its time; its operator, the rows left in the train, the first free row, the random state.
         self._clock = np.zeros(1)
         self._state = np.array([0, 0, 0, (seed * 2 + 1) & 0x7FFFFFFFFFFFFFFF], dtype=np.int64)
 
-    def queued(self) -> bool:
+    @property
+    def has_rows(self) -> bool:
         """Whether any row is inside."""
         return bool(self.lengths.any())
 
-    def run(
-        self, admitted: Times, end_s: float, shares: Times, factors: Times, *, cell_s: float, train: int, tally: DelayTally
-    ) -> _Seen:
-        """Let the CPU work up to a time."""
-        found = np.zeros(4)  # rows that left, seconds of work, outputs, sum of their delays
-        full = _work(
-            admitted, end_s, shares, factors, cell_s, train, self._costs, self._selectivities, self._behind, self._offsets,
-            self._sources, self._heads, self._tails, self.lengths, self._pool_s, self._next, self._clock, self._state,
-            tally.counts, tally.totals, tally.bin_s, tally.target_s, found,
+    def run(self, admitted: Times, end_s: float, tally: DelayTally) -> _Period:
+        """Let the CPU work until ``end_s``."""
+        sums = np.zeros(4)  # rows that left, seconds of work, outputs, sum of their delays
+        is_full = _work(
+            admitted, end_s, self._shares, self._factors, self._cell_s, self._train, self._costs, self._selectivities,
+            self._behind, self._offsets, self._sources, self._heads, self._tails, self.lengths, self._pool_s, self._next,
+            self._clock, self._state, tally.counts, tally.totals, tally.bin_s, tally.target_s, sums,
         )  # fmt: skip
-        if full:
+        if is_full:
             raise PenstockError(f"more than {_POOL:,} rows are queued in the simulated network: it has diverged; set stop_s")
-        return _Seen(int(found[0]), float(found[1]), float(found[3] / found[2]) if found[2] else None)
+        return _Period(int(sums[0]), float(sums[1]), float(sums[3] / sums[2]) if sums[2] else None)
 
 
 _POOL = 1 << 23
@@ -241,10 +283,11 @@ def _work(  # noqa: PLR0912, PLR0915, PLR0917 - one loop, compiled
     totals: Times,
     bin_s: float,
     target_s: float,
-    found: Times,
+    sums: Times,
 ) -> bool:
+    """Let the CPU work until ``end_s``; return whether the pool is full. One loop: numba compiles it as a whole."""
     now_s = clock[0]
-    place, left_of_train, free, random = state[0], state[1], state[2], np.uint64(state[3])
+    operator, left_of_train, free, random = state[0], state[1], state[2], np.uint64(state[3])
     arriving = 0
     queued = lengths.sum()
     operators = costs.size
@@ -259,51 +302,51 @@ def _work(  # noqa: PLR0912, PLR0915, PLR0917 - one loop, compiled
         if queued == 0:
             now_s = end_s if arriving >= admitted.size else admitted[arriving]
             continue
-        if left_of_train == 0 or lengths[place] == 0:
-            place = (place + 1) % operators
-            while lengths[place] == 0:
-                place = (place + 1) % operators
-            left_of_train = min(lengths[place], train)
-        row = heads[place]
-        heads[place] = following[row]
-        if heads[place] < 0:
-            tails[place] = -1
-        lengths[place] -= 1
+        if left_of_train == 0 or lengths[operator] == 0:
+            operator = (operator + 1) % operators
+            while lengths[operator] == 0:
+                operator = (operator + 1) % operators
+            left_of_train = min(lengths[operator], train)
+        row = heads[operator]
+        heads[operator] = following[row]
+        if heads[operator] < 0:
+            tails[operator] = -1
+        lengths[operator] -= 1
         left_of_train -= 1
         queued -= 1
         arrived_s = pool_s[row]
         following[row] = free
         free = row
         cell = min(int(now_s / cell_s), shares.size - 1)
-        work_s = costs[place] * factors[cell]
+        work_s = costs[operator] * factors[cell]
         now_s += work_s / shares[cell]
-        found[1] += work_s
+        sums[1] += work_s
         random ^= random << np.uint64(13)
         random ^= random >> np.uint64(7)
         random ^= random << np.uint64(17)
-        if (random >> np.uint64(11)) * (1.0 / 9007199254740992.0) >= selectivities[place]:
-            found[0] += 1  # discarded
-        elif offsets[place] == offsets[place + 1]:
+        if (random >> np.uint64(11)) * (1.0 / 9007199254740992.0) >= selectivities[operator]:
+            sums[0] += 1  # filtered out
+        elif offsets[operator] == offsets[operator + 1]:
             delay_s = now_s - arrived_s
-            found[0] += 1
-            found[2] += 1
-            found[3] += delay_s
+            sums[0] += 1
+            sums[2] += 1
+            sums[3] += delay_s
             counts[min(int(delay_s / bin_s), counts.size - 1)] += 1
             totals[0] += delay_s
             totals[1] += max(0.0, delay_s - target_s)
             totals[2] = max(totals[2], delay_s)
         else:
-            for edge in range(offsets[place], offsets[place + 1]):
+            for edge in range(offsets[operator], offsets[operator + 1]):
                 if free >= pool_s.size:
                     return True
                 free = _enqueue(behind[edge], arrived_s, free, heads, tails, lengths, pool_s, following)
                 queued += 1
-    # Rows that come while the last one is worked on wait for the next period.
+    # Rows that arrive while the last one is processed wait for the next period.
     for rest in range(arriving, admitted.size):
         for source in sources:
             if free >= pool_s.size:
                 return True
             free = _enqueue(source, admitted[rest], free, heads, tails, lengths, pool_s, following)
     clock[0] = now_s
-    state[0], state[1], state[2], state[3] = place, left_of_train, free, np.int64(random)
+    state[0], state[1], state[2], state[3] = operator, left_of_train, free, np.int64(random)
     return False

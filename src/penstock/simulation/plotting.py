@@ -1,4 +1,4 @@
-"""Pictures that more than one experiment draws."""
+"""Plots that several experiments draw."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def bars(values: Sequence[tuple[str, float]], path: Path, *, title: str, label: 
     """Draw named values as horizontal bars, the first on top."""
     figure = _figure(8, 1.2 + 0.45 * len(values))
     axes = figure.subplots()
-    drawn = axes.barh([name for name, _ in values], [value for _, value in values], color="#0f766e")
-    axes.bar_label(drawn, [f"{value:,.3g}" if value < 1000 else f"{value:,.0f}" for _, value in values], padding=4)
+    patches = axes.barh([name for name, _ in values], [value for _, value in values], color="#0f766e")
+    axes.bar_label(patches, [f"{value:,.3g}" if value < 1000 else f"{value:,.0f}" for _, value in values], padding=4)
     axes.invert_yaxis()
     if log:
         axes.set_xscale("log")
@@ -34,15 +34,15 @@ def bars(values: Sequence[tuple[str, float]], path: Path, *, title: str, label: 
 def grouped_bars(
     groups: Sequence[str], values: Mapping[str, Sequence[float | None]], path: Path, *, title: str, label: str
 ) -> None:
-    """Draw several values for each group side by side; what there is no value for is left out."""
+    """Draw several values per group side by side; missing values leave a gap."""
     figure = _figure(9, 4)
     axes = figure.subplots()
     width = 0.8 / len(values)
     for number, (name, heights) in enumerate(values.items()):
-        known = [(place, height) for place, height in enumerate(heights) if height is not None]
-        places = [place + (number - (len(values) - 1) / 2) * width for place, _ in known]
-        drawn = axes.bar(places, [height for _, height in known], width, label=name, color=COLOURS[number])
-        axes.bar_label(drawn, [f"{height:.2f}" for _, height in known], padding=2, fontsize=8)
+        known = [(group, height) for group, height in enumerate(heights) if height is not None]
+        centres = [group + (number - (len(values) - 1) / 2) * width for group, _ in known]
+        patches = axes.bar(centres, [height for _, height in known], width, label=name, color=COLOURS[number])
+        axes.bar_label(patches, [f"{height:.2f}" for _, height in known], padding=2, fontsize=8)
     axes.set_xticks(range(len(groups)), groups)
     axes.set_ylabel(label)
     axes.set_title(title, loc="left", fontweight="bold")
@@ -61,10 +61,10 @@ def lines(
     target: float | None = None,
     log: Sequence[str] = (),
 ) -> None:
-    """Draw lines by name in panels, one above the other; a panel's name is what its y axis shows.
+    """Draw lines by name in panels, one above the other; a panel's name labels its y axis.
 
-    ``target`` is drawn in the first panel and in all others that show a delay; panels named in ``log`` have a logarithmic axis.
-    A name has one colour in all panels.
+    ``target`` is drawn in the first panel and in all others that show a delay. Panels named in ``log`` have a logarithmic axis.
+    A name has the same colour in all panels.
     """
     figure = _figure(9, 1.0 + 2.8 * len(panels))
     all_axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
@@ -86,17 +86,17 @@ def lines(
     figure.savefig(path, dpi=150)
 
 
-def by_panel(drawn: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> dict[str, dict[str, Any]]:
+def by_panel(series: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> dict[str, dict[str, Any]]:
     """Sort lines named ``name|panel`` into panels.
 
     >>> by_panel({"a|delay": ([1], [2]), "b|delay": ([1], [3])})
     {'delay': {'a': ([1], [2]), 'b': ([1], [3])}}
     """
-    found: dict[str, dict[str, Any]] = {}
-    for key, line in drawn.items():
+    panels: dict[str, dict[str, Any]] = {}
+    for key, line in series.items():
         name, _, panel = key.partition("|")
-        found.setdefault(panel, {})[name] = line
-    return found
+        panels.setdefault(panel, {})[name] = line
+    return panels
 
 
 def _figure(width: float, height: float) -> Any:

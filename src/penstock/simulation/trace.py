@@ -1,4 +1,4 @@
-"""Recorded arrivals: a file with a column ``t`` of seconds, and whatever else each event carries."""
+"""Recorded arrivals: files with a column ``t`` in seconds, and any other columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 class Trace:
     """When events arrived, and what they carried.
 
-    ``t`` is sorted, finite, not negative and read-only; ``columns`` has the file's other columns, row by row with ``t``.
+    ``t`` is sorted, finite, not negative and read-only; ``columns`` has the other columns of the file, in the same order of rows.
     """
 
     t: NDArray[np.float64]
@@ -31,8 +31,15 @@ class Trace:
 def load_trace(path: str | Path) -> Trace:
     r"""Read a trace from ``.csv``, ``.csv.gz`` (with a header) or ``.parquet``.
 
-    The whole file is held in memory. A row in an error message is counted from 1, without the header.
+    The whole file is held in memory. Error messages count rows from 1, without the header.
 
+    Raises
+    ------
+    PenstockError
+        If the file can't be read, or its column ``t`` is missing, empty, unsorted, negative or not finite.
+
+    Examples
+    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = (Path(folder) / "a.csv").write_text("t,bytes\n0.0,60\n0.25,1500\n")
@@ -64,7 +71,7 @@ def _read(path: Path) -> pa.Table:
     try:
         if name.endswith(".parquet"):
             return parquet.read_table(path)
-        # By type, not by the first block: a file that starts with whole seconds may go on with fractions.
+        # The type is given instead of inferred: a file that starts with whole seconds may continue with fractions.
         return csv.read_csv(path, convert_options=csv.ConvertOptions(column_types={"t": pa.float64()}))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise PenstockError(f"{path}: can't be read: {' '.join(str(error).split())}") from error
@@ -74,7 +81,7 @@ def _seconds(path: Path, column: pa.ChunkedArray) -> NDArray[np.float64]:
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         raise PenstockError(f"{path}: column t must be a number of seconds, got the type {kind}")
-    # Missing values become NaN, so one check finds both.
+    # Missing values become NaN, so one check covers both.
     t = np.array(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
     bad = np.flatnonzero(~np.isfinite(t))
     if bad.size:

@@ -1,12 +1,11 @@
 """Arrival processes: when rows come.
 
-Every process is a cumulated rate ``L(t)`` that is inverted: the deterministic ones (constant, step, ramp, sine) at the
-midpoints 0.5, 1.5, 2.5 ..., the random ones (exponential, Pareto, b-model, on-off) at sorted uniform targets, which needs
-no sort. All are pure functions of their arguments: same seed, same array (on one version of numpy, which may change its
-streams from one to the next).
+Every process inverts a cumulated rate ``L(t)``: the deterministic ones (constant, step, ramp, sine) at the midpoints 0.5, 1.5,
+2.5 ..., the random ones (exponential, Pareto, b-model, on-off) at uniform targets that are drawn in order, so nothing is sorted.
+All are pure functions of their arguments: the same seed gives the same array, on one version of numpy.
 
-How well do they imitate a real trace? BC-pAug89 has a million packets in 3,143 s; its index of dispersion, and that of the
-generators at the same rate and length, mean over 20 seeds (a test measures it again where the trace is at hand):
+How well do they imitate a real trace? BC-pAug89 has a million packets in 3,143 s. This is its index of dispersion, and that of
+the generators at the same rate and length, as means over 20 seeds (a test measures it again where the trace is available):
 
 ==============================================  =====  =====  =====  =====
 bin                                             0.1 s  1 s    10 s   60 s
@@ -20,9 +19,9 @@ on-off, 10 sources, 0.1 s on, 0.4 s off, 1.35   9.1    42.9   201    569
 (the default); deviation from seed to seed      0.3    3.2    38     225
 ==============================================  =====  =====  =====  =====
 
-No single bias fits all scales: 0.565 is right at 0.1 s and too bursty above, by 1.6 at 1 s and by 2.5 at 60 s. Choose it for
-the time scale that matters (for shedding: the delay target), or take on-off sources, which fit BC at all four scales; their
-number of arrivals varies by 7 % from seed to seed, where the b-model's is exact.
+No single bias fits all scales: 0.565 is right at 0.1 s and too bursty above, by a factor of 1.6 at 1 s and of 2.5 at 60 s. Choose
+it for the time scale that matters (for shedding, the delay target), or use on-off sources. They fit the trace at all four
+scales, but their number of arrivals varies by 7 % from seed to seed, while that of the b-model is exact.
 """
 
 from __future__ import annotations
@@ -31,14 +30,15 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
-from penstock.simulation.validation import positive, real, whole
+from penstock.simulation.traffic_parameters import MAX_ARRIVALS, check_arrivals, check_parameters
+from penstock.simulation.validation import positive
 
 __all__ = [
     "GENERATORS",
@@ -59,67 +59,27 @@ __all__ = [
 
 Times: TypeAlias = NDArray[np.float64]
 
-MAX_ARRIVALS = 200_000_000
-"""An arrival takes 8 bytes in every process that replays it; beyond this a machine swaps before it sheds."""
-
 _LEAF_S = 0.01
 _MAX_LEVELS = 22  # 4 million leaves: a day still gets leaves of 20 ms
 _SINE_CELLS = 65_536
-
-
-# ---------------------------------------------------------------- validation
-
-
-# A parameter means the same in every generator, so its check is found by its name.
-_CHECKS: dict[str, Callable[[str, Any], None]] = {
-    "rate": positive,
-    "duration_s": positive,
-    "to_rate": lambda what, value: real(what, value, 0.0, math.inf, "a number of at least 0"),
-    "at_s": lambda what, value: real(what, value, 0.0, math.inf, "a number of at least 0"),
-    "amplitude": lambda what, value: real(what, value, 0.0, 1.0, "between 0 and 1"),
-    "period_s": positive,
-    "interval_s": positive,
-    "on_s": positive,
-    "off_s": positive,
-    "shape": lambda what, value: real(
-        what, value, 1.0, math.inf, "greater than 1 (the mean is infinite at 1 and below)", open_low=True
-    ),
-    "bias": lambda what, value: real(
-        what, value, 0.5, math.nextafter(1.0, 0.0), "at least 0.5 (even) and less than 1 (all on one side)"
-    ),
-    "sources": lambda what, value: whole(what, value, 1, 1_000_000, "a whole number from 1 to 1,000,000"),
-    "seed": lambda what, value: whole(what, value, 0, 2**63 - 1, "a whole number of at least 0"),
-}
-
-
-def _check(**values: float) -> None:
-    for what, value in values.items():
-        _CHECKS[what](what, value)
-    if "rate" in values and "duration_s" in values:
-        _room(values["rate"] * values["duration_s"], "rate * duration_s")
-
-
-def _room(arrivals: float, what: str) -> None:
-    if not arrivals <= MAX_ARRIVALS:
-        raise PenstockError(f"{what} must be at most {MAX_ARRIVALS:,} arrivals, got {arrivals:,.0f}")
 
 
 # ---------------------------------------------------------------- inversion of the cumulated rate
 
 
 def _inside(times: Times, duration_s: float) -> Times:
-    """Keep the promise of [0, duration_s): rounding may put the last arrival on the end."""
+    """Clip times to [0, duration_s): rounding may put the last arrival on the end."""
     return np.clip(times, 0.0, np.nextafter(duration_s, 0.0), out=times)
 
 
 def _midpoints(total: float) -> Times:
     """Return the targets of a deterministic process: one arrival in the middle of each unit of cumulated rate."""
-    _room(total, "the cumulated rate")
+    check_arrivals(total, "the cumulated rate")
     return np.arange(math.floor(total + 0.5), dtype=np.float64) + 0.5 if total > 0 else np.empty(0)
 
 
 def _ordered(rng: np.random.Generator, count: int) -> Times:
-    """Return the order statistics of ``count`` uniforms: exponential gaps divided by their sum, so no sort."""
+    """Return ``count`` uniform numbers in order: exponential gaps divided by their sum, so nothing is sorted."""
     gaps = rng.standard_exponential(count + 1)
     np.cumsum(gaps, out=gaps)
     gaps /= gaps[-1]
@@ -129,12 +89,12 @@ def _ordered(rng: np.random.Generator, count: int) -> Times:
 def _poisson(rng: np.random.Generator, edges: Times, cumulated: Times) -> Times:
     """Return Poisson arrivals of a rate that is constant between edges."""
     total = float(cumulated[-1])
-    _room(total, "the cumulated rate (a burst of this seed)")
+    check_arrivals(total, "the cumulated rate (a burst of this seed)")
     return np.interp(_ordered(rng, int(rng.poisson(total))) * total, cumulated, edges)
 
 
 def _pareto_draws(rng: np.random.Generator, shape: float, size: int | tuple[int, int]) -> Times:
-    """Return Pareto draws with mean 1; the exponent is capped because one draw past 1e260 is as absurd as an overflow."""
+    """Return Pareto draws with mean 1; the exponent is capped, because a draw beyond 1e260 is as useless as an overflow."""
     tail = np.exp(np.minimum(rng.standard_exponential(size) / shape, 600.0))
     return np.asarray(tail * ((shape - 1.0) / shape))
 
@@ -148,7 +108,7 @@ def constant(rate: float, duration_s: float) -> Times:
     >>> constant(4, 1).tolist()
     [0.125, 0.375, 0.625, 0.875]
     """
-    _check(rate=rate, duration_s=duration_s)
+    check_parameters(rate=rate, duration_s=duration_s)
     return _inside(_midpoints(rate * duration_s) / rate, duration_s)
 
 
@@ -158,22 +118,22 @@ def step(rate: float, duration_s: float, to_rate: float, at_s: float) -> Times:
     >>> step(2, 2, to_rate=4, at_s=1).tolist()
     [0.25, 0.75, 1.125, 1.375, 1.625, 1.875]
     """
-    _check(rate=rate, duration_s=duration_s, to_rate=to_rate, at_s=at_s)
+    check_parameters(rate=rate, duration_s=duration_s, to_rate=to_rate, at_s=at_s)
     at_s = min(at_s, duration_s)
     before, total = rate * at_s, rate * at_s + to_rate * (duration_s - at_s)
     targets = _midpoints(total)
-    # No target lies beyond the step if to_rate is 0; and one that does lies no further than to_rate takes it.
+    # If to_rate is 0, no target lies beyond the step.
     late = at_s + np.maximum(targets - before, 0.0) / (to_rate or 1.0)
     return _inside(np.where(targets <= before, targets / rate, late), duration_s)
 
 
 def ramp(rate: float, duration_s: float, to_rate: float) -> Times:
-    """Return arrivals of a rate that goes from ``rate`` to ``to_rate`` in a straight line.
+    """Return arrivals of a rate that changes linearly from ``rate`` to ``to_rate``.
 
     >>> ramp(2, 2, to_rate=6).round(2).tolist()
     [0.22, 0.58, 0.87, 1.12, 1.35, 1.55, 1.74, 1.92]
     """
-    _check(rate=rate, duration_s=duration_s, to_rate=to_rate)
+    check_parameters(rate=rate, duration_s=duration_s, to_rate=to_rate)
     slope = (to_rate - rate) / duration_s
     targets = _midpoints(0.5 * (rate + to_rate) * duration_s)
     # L = rate t + slope t^2 / 2; this form of the root is stable for a slope of 0.
@@ -184,12 +144,12 @@ def ramp(rate: float, duration_s: float, to_rate: float) -> Times:
 def sine(rate: float, duration_s: float, amplitude: float = 0.5, period_s: float = 60.0) -> Times:
     """Return arrivals of ``rate * (1 + amplitude * sin(2 pi t / period_s))``.
 
-    One period of the cumulated rate is tabulated in 65,536 cells and repeated; an arrival is never more than a cell off.
+    One period of the cumulated rate is tabulated in 65,536 cells and repeated; no arrival is off by more than a cell.
 
     >>> sine(100, 2, amplitude=1, period_s=2).size, int((sine(100, 2, amplitude=1, period_s=2) < 1).sum())
     (200, 164)
     """
-    _check(rate=rate, duration_s=duration_s, amplitude=amplitude, period_s=period_s)
+    check_parameters(rate=rate, duration_s=duration_s, amplitude=amplitude, period_s=period_s)
     phase = np.linspace(0.0, 1.0, _SINE_CELLS + 1)
     cumulated = phase + amplitude * (1.0 - np.cos(2.0 * np.pi * phase)) / (2.0 * np.pi)
     whole, rest = divmod(duration_s / period_s, 1.0)
@@ -207,24 +167,24 @@ def exponential(rate: float, duration_s: float, seed: int = 0) -> Times:
     >>> abs(times.size - 10_000) < 500
     True
     """
-    _check(rate=rate, duration_s=duration_s, seed=seed)
+    check_parameters(rate=rate, duration_s=duration_s, seed=seed)
     rng = np.random.default_rng(seed)
     return _inside(_poisson(rng, np.array([0.0, duration_s]), np.array([0.0, rate * duration_s])), duration_s)
 
 
 def pareto(rate: float, duration_s: float, shape: float = 1.5, interval_s: float = 1.0, seed: int = 0) -> Times:
-    """Return arrivals whose rate is Pareto distributed, one draw an interval, as in the experiments of paper 001.
+    """Return arrivals with a Pareto-distributed rate, one draw per interval, as in the experiments of CTRL.
 
     With mean ``rate`` and shape a, the index of dispersion at the interval is ``1 + interval_s * rate / (a (a - 2))`` for
-    a > 2; below 2 it is infinite and what a run shows grows with its length. The mean over a run converges slowly there.
+    a > 2; below 2 it is infinite, what a run shows grows with its length, and the mean over a run converges slowly.
 
     >>> 500 < pareto(100, 10, shape=3, seed=1).size < 2000
     True
     """
-    _check(rate=rate, duration_s=duration_s, shape=shape, interval_s=interval_s, seed=seed)
+    check_parameters(rate=rate, duration_s=duration_s, shape=shape, interval_s=interval_s, seed=seed)
     rng = np.random.default_rng(seed)
     count = math.ceil(duration_s / interval_s)
-    _room(count, "duration_s / interval_s")
+    check_arrivals(count, "duration_s / interval_s")
     edges = np.minimum(np.arange(count + 1, dtype=np.float64) * interval_s, duration_s)
     rates = rate * _pareto_draws(rng, shape, count)
     return _inside(_poisson(rng, edges, np.concatenate(([0.0], np.cumsum(rates * np.diff(edges))))), duration_s)
@@ -233,7 +193,7 @@ def pareto(rate: float, duration_s: float, shape: float = 1.5, interval_s: float
 def b_model(rate: float, duration_s: float, bias: float = 0.565, seed: int = 0) -> Times:
     """Return exactly ``round(rate * duration_s)`` arrivals of a multiplicative cascade (b-model of Wang et al., ICDE 2002).
 
-    Each half of an interval gets the share ``bias`` or ``1 - bias`` of its arrivals, the side by a coin, down to leaves of
+    Each half of an interval gets the share ``bias`` or ``1 - bias`` of its arrivals, the side chosen by a coin, down to leaves of
     about 10 ms (at most 2^22 of them); inside a leaf arrivals are uniform. Bursty at every scale: with n arrivals and bins
     of ``duration_s / 2^j`` the index of dispersion is ``1 - 2^j q + n 2^j (q - 4^-j)``, where
     ``q = ((bias^2 + (1 - bias)^2) / 2)^j`` is the mean square of a bin's share; the first two terms are the sampling.
@@ -241,7 +201,7 @@ def b_model(rate: float, duration_s: float, bias: float = 0.565, seed: int = 0) 
     >>> b_model(100, 10, bias=0.7, seed=1).size
     1000
     """
-    _check(rate=rate, duration_s=duration_s, bias=bias, seed=seed)
+    check_parameters(rate=rate, duration_s=duration_s, bias=bias, seed=seed)
     rng = np.random.default_rng(seed)
     levels = min(max(round(math.log2(duration_s / _LEAF_S)), 0), _MAX_LEVELS)
     share = np.ones(1)
@@ -272,10 +232,10 @@ def on_off(
     >>> 500 < on_off(100, 10, seed=1).size < 2000
     True
     """
-    _check(rate=rate, duration_s=duration_s, sources=sources, on_s=on_s, off_s=off_s, shape=shape, seed=seed)
+    check_parameters(rate=rate, duration_s=duration_s, sources=sources, on_s=on_s, off_s=off_s, shape=shape, seed=seed)
     rng = np.random.default_rng(seed)
     block = math.ceil(duration_s / (on_s + off_s)) + 8
-    _room(2.0 * block * sources, "sources * duration_s / (on_s + off_s)")
+    check_arrivals(2.0 * block * sources, "sources * duration_s / (on_s + off_s)")
     first_on = rng.random(sources) < on_s / (on_s + off_s)
     mean_s = np.where(first_on[:, None], (on_s, off_s), (off_s, on_s))  # column: even and odd turns
     # Residual life of a Pareto time: uniform below its least value with probability (a - 1)/a, else a Pareto of shape a - 1.
@@ -299,7 +259,7 @@ def on_off(
     return _inside(_poisson(rng, edges, cumulated), duration_s)
 
 
-# ---------------------------------------------------------------- found by name
+# ---------------------------------------------------------------- by name
 
 GENERATORS: dict[str, Callable[..., Times]] = {
     "b-model": b_model,
@@ -315,7 +275,7 @@ GENERATORS: dict[str, Callable[..., Times]] = {
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """An arrival process that can be named, compared and hashed: what will be played, without playing it.
+    """An arrival process by name and options, which can be compared and hashed.
 
     >>> Traffic.of("b-model", rate=100, duration_s=10, bias=0.7, seed=1).arrivals().size
     1000
@@ -336,7 +296,7 @@ class Traffic:
         for name, parameter in known.items():
             if parameter.default is parameter.empty and name not in given:
                 raise PenstockError(f"{self.generator} needs {name}")
-        _check(**given)
+        check_parameters(**given)
 
     @classmethod
     def of(cls, generator: str, **options: float) -> Traffic:
@@ -354,7 +314,7 @@ class Traffic:
 
 
 def traffic_from_options(options: Mapping[str, str]) -> Traffic:
-    """Return the traffic of options as Spark has them: all strings, durations with units and without the ``_s``.
+    """Return the traffic that Spark options describe: all strings, durations with units and without the ``_s``.
 
     >>> traffic_from_options({"generator": "constant", "rate": "2", "duration": "1 min"}).arrivals().size
     120
@@ -374,7 +334,7 @@ def traffic_from_options(options: Mapping[str, str]) -> Traffic:
 
 
 def option_names(generator: str) -> tuple[str, ...]:
-    """Return the options of a generator as Spark writes them.
+    """Return the names of a generator's Spark options.
 
     >>> option_names("pareto")
     ('rate', 'duration', 'shape', 'interval', 'seed')
@@ -405,7 +365,7 @@ def _parse(parameter: str, option: str, text: str) -> float:
 def index_of_dispersion(times: ArrayLike, bin_s: float, duration_s: float | None = None) -> float:
     """Return the variance of the counts per bin divided by their mean: 0 is a clock, 1 is Poisson, more is bursty.
 
-    Only whole bins count; without ``duration_s`` the last arrival is taken for the end.
+    Only whole bins count; without ``duration_s`` the last arrival is the end.
 
     >>> index_of_dispersion(constant(100, 10), 0.1)
     0.0
