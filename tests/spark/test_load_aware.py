@@ -227,6 +227,28 @@ def test_a_worker_that_dies_costs_nothing_but_a_restart(ticks: Ticks, tmp_path: 
         assert offered == kept == 100
 
 
+def test_two_queries_are_each_measured(ticks: Ticks, tmp_path: Path) -> None:
+    aware = load_aware(spend, key="value", delay_target="1h", columns="value", returns="double", buckets=8)
+    done: dict[str, int] = {"a": 0, "b": 0}
+
+    def start(name: str) -> Any:
+        def sink(df: DataFrame, number: int) -> None:
+            df.write.format("noop").mode("overwrite").save()
+            done[name] = number
+
+        gated = aware(ticks(rows=50), name=name)
+        return aware.foreach_batch(gated, sink, name=name, checkpoint=tmp_path / name, trigger="200ms")
+
+    with aware:
+        first = start("a")
+        wait_until(lambda: done["a"] >= 2, first)
+        second = start("b")
+        wait_until(lambda: done["b"] >= 3, second)
+        wait_until(lambda: done["a"] >= 6, first)
+    for query in aware.report().queries:
+        assert all(record.work_s is not None and record.work_s > 0 for record in query.batches), query.label
+
+
 def test_columns_may_have_any_name(ticks: Ticks, tmp_path: Path) -> None:
     aware = load_aware(spend, key="the`key", delay_target="2s", columns="a.value", returns="double")
     df = ticks(rows=100).select(F.col("value").alias("a.value"), (F.col("value") % 7).alias("the`key"))

@@ -208,3 +208,28 @@ def test_compacting_keeps_what_classes_and_windows_need(tmp_path: Path) -> None:
     assert state.batches[299].latest == {"in": 1_299}
     assert state.batches[299].classes == {"in": [(6, 3), (4, 4)]}
     assert [decision.windows for decision in state.decisions if decision.windows] == [snapshot]
+
+
+def test_a_closed_journal_takes_nothing_more(tmp_path: Path) -> None:
+    """The next run may have it open: a late record would take a number that is its."""
+    first = Journal(tmp_path, "job")
+    first.append(batch(0))
+    first.close()
+    second = Journal(tmp_path, "job")
+    with pytest.raises(JournalError, match="is closed"):
+        first.append(batch(1))
+    second.append(batch(1))
+    second.close()
+    assert sorted(read_journal(tmp_path).batches) == [0, 1]
+
+
+def test_compacting_keeps_the_last_memory_of_the_controller(tmp_path: Path) -> None:
+    """Also where the last decision is another query's, which has none; and no more than that, in the file and in memory."""
+    journal = Journal(tmp_path, "job", retain=5)
+    for number in range(300):
+        memory = {"memory": number} if number < 255 else None
+        journal.append(DecisionRecord({"in": (0.5,)}, 0.5, from_slot=number, controller=memory))
+    kept = [decision.controller for decision in journal.state.decisions if decision.controller]
+    journal.close()
+    assert kept == [{"memory": 254}]
+    assert [d.controller for d in read_journal(tmp_path).decisions if d.controller] == [{"memory": 254}]

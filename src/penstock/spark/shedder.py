@@ -214,7 +214,7 @@ class Shedder:
             raise PenstockError(f"attach() needs a running streaming query of a classic Spark session, got {query!r}")
         if not query.isActive:
             raise PenstockError(f"query {query.name or query.id!r} has ended: attach() needs a running one")
-        plan = stream().logicalPlan().toString()
+        plan = stream().analyzedPlan().toString()  # its logical plan is the query thread's to make
         driver = self._arrival_driver(plan, query.name)
         journal = self._journal_of(driver, str(stream().resolvedCheckpointRoot()))
         with self._registry.enlist(driver):
