@@ -21,7 +21,7 @@ import pytest
 
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT, KeepTable, SlotRing
-from penstock.drop.units import WindowRing, window
+from penstock.drop.units import WholeWindows, WindowRing
 from penstock.journal import JournalState, read_journal
 from penstock.simulation.traffic import b_model
 from penstock.spark.checkpoint import Checkpoint
@@ -195,7 +195,7 @@ def test_windows_stay_whole_through_crashes(crashed: Crashed) -> None:
     tmp_path, start_s = crashed.directory, crashed.start_s
     journal = read_journal(tmp_path / "checkpoint" / "penstock")
     times = np.floor((start_s + b_model(RATE, DURATION_S, bias=0.565, seed=5)) * 1e6).astype(np.int64)
-    unit = window("arrival", "1s", "500ms")
+    unit = WholeWindows("arrival", "1s", "500ms")
     ring = WindowRing(unit, gate_seed("in"))
     for decision in journal.decisions:
         if len(decision.gates["in"]) == 2:
