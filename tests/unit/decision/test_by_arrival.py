@@ -219,6 +219,20 @@ def test_a_query_that_ended_no_longer_counts() -> None:
     assert drivers["b"].journal.decisions == before, "nor is anything written into its journal"
 
 
+def test_after_a_restart_a_wish_counts_before_its_query_decides_again() -> None:
+    drivers = share_gate(a=[0.25], b=[None])
+    end_batch(drivers["a"])
+    gate, clock = SlotGate("in", EqualShare()), drivers["a"].clock
+    again = {
+        label: MemoryDriver(ByArrival([gate], Scripted(0.5), label), reread(driver.journal), clock)
+        for label, driver in drivers.items()
+    }
+    for driver in again.values():
+        driver.restore()
+    end_batch(again["b"])
+    assert gate.ring.current == (0.25,)
+
+
 def test_in_the_journal_of_another_query_a_decision_has_no_memory_of_the_controller() -> None:
     drivers = share_gate(a=[0.5], b=[0.25])
     end_batch(drivers["b"])

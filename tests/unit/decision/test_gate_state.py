@@ -95,6 +95,14 @@ def test_with_decisions_but_without_event_time_the_last_one_holds_again() -> Non
     assert gate.entries(0.75) == (0.25, 40.0)
 
 
+def test_windows_that_were_decided_stay_so_although_the_event_time_is_lost() -> None:
+    """The journal has the decision but not the batch that brought the event time."""
+    gate = windows()
+    gate.recall(DecisionRecord({"in": (0.25, 40.0)}, 0.25, batch_id=1))
+    gate.update_event_time(5_000_000)
+    assert gate.entries(0.75) == (0.75, 40.0)
+
+
 def test_equal_entries_are_laid_out_once() -> None:
     gate = windows()
     gate.update_event_time(9_000_000)
