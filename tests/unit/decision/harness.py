@@ -51,7 +51,7 @@ class MemoryDriver:
         self.siblings: dict[str, MemoryDriver] = {}
         self.is_disk_full = False
         self.append_takes_s = 0.0
-        self.on_publish: Callable[[], None] = lambda: None
+        self.after_append: Callable[[], None] = lambda: None
         self.published: dict[str, tuple[KeepTable, ...]] = {}
         self.warnings: list[str] = []
 
@@ -75,10 +75,10 @@ class MemoryDriver:
         self.clock[0] += self.append_takes_s
         for record in records:
             driver.journal.add(record)
+        self.after_append()
 
     def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:
         self.published[gate] = tuple(tables)
-        self.on_publish()
 
     def warn(self, message: str) -> None:
         self.warnings.append(message)

@@ -301,3 +301,111 @@ def test_slots_are_counted_from_the_epoch() -> None:
     driver = alone(0.5)
     end_batch(driver)
     assert changes(driver)[0][0] == slot_of(1_001.25) + 1
+
+
+# -- what only fails when two things go wrong ----------------------------------------------------------------------------
+
+
+def restore_slots(driver: MemoryDriver, label: str = "query") -> list[float]:
+    """Return the keep of each slot of ten seconds, as a restart reads it from the journal of one query."""
+    gate = SlotGate("in", EqualShare())
+    ByArrival([gate], Scripted(), label).restore(reread(driver.journal))
+    return list_slots(gate)
+
+
+def list_slots(gate: SlotGate) -> list[float]:
+    return gate.ring.table().lookup(np.arange(slot_of(999.0), slot_of(1_009.0))).tolist()  # type: ignore[no-any-return]
+
+
+def test_a_decision_that_its_own_journal_refused_does_not_come_back_from_another() -> None:
+    """It never held, so slots that begin after it were judged by the old table."""
+    drivers = share_gate(a=[0.5], b=[None])
+    drivers["a"].is_disk_full = True
+    with pytest.raises(JournalError):
+        end_batch(drivers["a"])
+    assert changes(drivers["a"]) == []
+    drivers["a"].clock[0] += 60.0  # many slots have begun since
+    assert set(restore_slots(drivers["b"], "b")) == {1.0}
+
+
+def test_if_another_journal_is_full_the_batch_is_still_counted() -> None:
+    drivers = share_gate(a=[0.5], b=[None])
+    drivers["b"].is_disk_full = True
+    with pytest.raises(JournalError):
+        end_batch(drivers["a"])
+    assert drivers["a"].journal.batches[0].gates == {"in": (100, 100)}
+
+
+def test_a_decision_that_was_taken_back_stays_so_if_the_disk_is_full_for_a_while() -> None:
+    driver = alone(0.5, None)
+
+    def stall() -> None:
+        driver.clock[0] += 0.5
+        driver.is_disk_full = True
+
+    driver.after_append = stall
+    with pytest.raises(JournalError):
+        end_batch(driver)
+    assert changes(driver) == []
+    driver.after_append = lambda: None
+    driver.is_disk_full = False
+    end_batch(driver)  # the disk has room again
+    assert set(restore_slots(driver)) == {1.0}
+
+
+def test_an_empty_batch_is_recorded_with_the_keep_in_force() -> None:
+    driver = alone(0.5, None)
+    driver.append_takes_s = 0.5
+    end_batch(driver)  # the decision is taken back
+    driver.append_takes_s = 0.0
+    end_batch(driver, 0)
+    assert driver.journal.batches[1].keep == 1.0
+
+
+def test_the_memory_of_the_controller_is_as_young_as_the_last_batch() -> None:
+    """Also if its decisions have changed nothing since: it learns from every batch."""
+    driver = alone(0.5)
+    for _ in range(10):
+        end_batch(driver)
+    again = alone(0.5, journal=reread(driver.journal))
+    assert again.core.controller.asked == driver.core.controller.asked == 10  # type: ignore[attr-defined]
+
+
+def test_a_wish_that_another_query_undercuts_is_known_after_a_restart() -> None:
+    drivers = share_gate(a=[0.25, 0.75], b=[0.5])
+    end_batch(drivers["a"])
+    end_batch(drivers["b"])  # a keeps less, so nothing changes
+    gate, clock = SlotGate("in", EqualShare()), drivers["a"].clock
+    again = {
+        label: MemoryDriver(ByArrival([gate], Scripted(0.75), label), reread(driver.journal), clock)
+        for label, driver in drivers.items()
+    }
+    for driver in again.values():
+        driver.siblings = again
+        driver.restore()
+    end_batch(again["a"])
+    assert gate.ring.current == (0.5,), "b still wants no more than half"
+
+
+def test_a_query_that_joins_a_gate_later_restores_all_its_slots() -> None:
+    """Its rows are judged by decisions from before it came, and its replay must be too, whoever else is there."""
+    gate, clock = SlotGate("in", EqualShare()), [1_000.0]
+    a = MemoryDriver(ByArrival([gate], Scripted(0.25, 0.5), "a"), clock=clock)
+    a.siblings = {"a": a}
+    a.restore()
+    end_batch(a)
+    b = MemoryDriver(ByArrival([gate], Scripted(None), "b"), clock=clock)
+    a.siblings["b"] = b
+    b.siblings = a.siblings
+    b.restore()
+    assert lookup(b, slot_of(1_002.0)) == 0.25
+    end_batch(b)
+    assert restore_slots(b, "b") == list_slots(gate)
+
+
+def test_the_keep_of_a_single_gate_counts_by_arrival_too() -> None:
+    gates = [SlotGate(name, EqualShare()) for name in ("a", "b")]
+    core = ByArrival(gates, Scripted(Decision(0.5, {"b": 0.125})))
+    driver = MemoryDriver(core).restore()
+    driver.carry_out(core.end_batch(ended(0, 1_000.0, gate="a")))
+    assert driver.journal.decisions[0].gates == {"a": (0.5,), "b": (0.125,)}

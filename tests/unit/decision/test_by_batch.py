@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.control.base import Decision
-from penstock.decision import Append, BatchPlanned, BatchTimes, ByBatch, Publish, SlotGate, Warn, WindowGate
+from penstock.decision import Append, BatchPlanned, BatchTimes, ByBatch, MeterReading, Publish, SlotGate, Warn, WindowGate
 from penstock.drop.priorities import Priorities
 from penstock.drop.shares import EqualShare, PriorityShares
 from penstock.drop.units import WholeWindows
@@ -307,3 +307,46 @@ def test_all_window_decisions_are_journaled_together_every_so_often() -> None:
         (append,) = core.plan_batch(planned(number, event_times={"in": number * 1_000_000}))
         assert isinstance(append, Append)
         assert (append.records[0].windows is not None) == has_snapshot  # type: ignore[union-attr]
+
+
+# -- priorities over a restart -------------------------------------------------------------------------------------------
+
+
+def test_priorities_are_shared_out_after_a_restart_as_before() -> None:
+    """How frequent each class is was learnt from batches, and the journal has their counts."""
+
+    def new() -> ByBatch:
+        return ByBatch(
+            [SlotGate("in", PriorityShares(Priorities("tier", {"gold": 4.0, "free": 1.0})))], Scripted(0.5), is_warm=True
+        )
+
+    driver = MemoryDriver(new()).restore()
+    reading = MeterReading(50, offered_by_class=(10, 90, 0), kept_by_class=(10, 40, 0))
+    for number in range(5):
+        driver.carry_out(driver.core.plan_batch(planned(number)))
+        driver.carry_out(driver.core.end_batch(ended(number, 1_001.0, 100, 50, reading=reading, times=None)))
+    again = MemoryDriver(new(), reread(driver.journal)).restore()
+    for one in (driver, again):
+        one.carry_out(one.core.plan_batch(planned(5)))
+    assert again.journal.decision_for(5).gates == driver.journal.decision_for(5).gates  # type: ignore[union-attr]
+
+
+def test_a_batch_replayed_without_its_table_is_not_recorded_with_its_keep() -> None:
+    """The journaled entries do not fit, so the gate is open."""
+    state = JournalState(decisions=[DecisionRecord({"in": (0.5, 0.25, 0.25)}, 0.5, batch_id=4, controller={"asked": 5})])
+    driver = MemoryDriver(ByBatch([SlotGate("in", EqualShare())], Scripted(None)), state).restore()
+    driver.carry_out(driver.core.plan_batch(planned(4)))
+    assert driver.published == {}
+    driver.carry_out(driver.core.end_batch(ended(4, 1_001.0, times=None)))
+    assert driver.journal.batches[4].keep == 1.0
+
+
+def test_end_loses_nothing_that_the_last_record_had() -> None:
+    """The query stops in its second batch; the first was completed when the second was planned."""
+    driver = MemoryDriver(new_core(0.5)).restore()
+    driver.carry_out(driver.core.plan_batch(planned(0)))
+    driver.carry_out(driver.core.end_batch(ended(0, 1_004.0, times=None)))
+    driver.carry_out(driver.core.plan_batch(planned(1, 1_004.0, 70, previous=BatchTimes(1_000.0, 1_004.0, 3.0))))
+    before = driver.journal.batches[0]
+    driver.carry_out(driver.core.end(BatchTimes(1_000.0, 1_004.0, 3.0)))
+    assert driver.journal.batches[0] == before

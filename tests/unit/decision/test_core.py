@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.control.base import GateCount
@@ -150,3 +150,20 @@ def test_classes_of_a_batch_that_was_evaluated_several_times_add_up(rows: list[t
     )
     total = [sum(values) for values in zip(*counts, strict=True)]
     assert core.record_batch(ended(0, 1.0, *total, reading=reading)).classes == {"in": counts}
+
+
+@example(rows=[(10, 10), (10, 1), (0, 0)], parts=[0.0, 1.0, 0.0])
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=3, max_size=3),
+    parts=st.lists(st.floats(0.0, 1.0), min_size=3, max_size=3),
+)
+def test_no_class_keeps_more_than_it_was_offered(rows: list[tuple[int, int]], parts: list[float]) -> None:
+    """A function that shows a few rows before it writes all evaluates a part of the batch twice, in any mixture of classes."""
+    once = [(max(pair), min(pair)) for pair in rows]
+    offered = tuple(all_rows + round(part * all_rows) for (all_rows, _), part in zip(once, parts, strict=True))
+    kept = tuple(some + round(part * some) for (_, some), part in zip(once, parts, strict=True))
+    core = ByBatch([tiers("gold", "free")], Scripted())
+    total = [sum(values) for values in zip(*once, strict=True)]
+    record = core.record_batch(ended(0, 1.0, *total, reading=MeterReading(offered_by_class=offered, kept_by_class=kept)))
+    assert record.classes is not None
+    assert all(0 <= few <= many for many, few in record.classes["in"])

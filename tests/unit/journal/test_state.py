@@ -138,3 +138,11 @@ def test_of_the_memories_of_controllers_the_last_is_kept() -> None:
 def test_a_line_of_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown kind 'song'"):
         JournalState().add_line({"kind": "song"})
+
+
+@pytest.mark.parametrize("last", [{"from_slot": 9}, {"batch_id": 3}], ids=["another query's decision", "no snapshot"])
+def test_the_last_memory_of_the_controller_outlives_decisions_without_one(last: dict[str, int]) -> None:
+    """Queries that share a gate write decisions into each other's journals, and those come without a memory."""
+    state = JournalState(decisions=[decision(1, controller={"n": 1}), decision(2, controller={"n": 2})])
+    state.add(DecisionRecord({"in": (0.25,)}, 0.25, **last))
+    assert [d.controller for d in reread(state).decisions] == [None, {"n": 2}, None]
