@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,39 +13,51 @@ import pytest
 import penstock
 
 PACKAGE = Path(penstock.__file__).parent
-PURE = [
-    "control",
-    "drop",
-    "network",
-    "planning",
-    "simulation",
-    "duration",
-    "errors",
-    "cli",
-    "journal",
-    "journal.report",
-    "las",
-    "estimate",
-    "coordination",
-    "filesystem",
-]
+PYPROJECT = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+KNOW_SPARK = {"spark", "cluster", "demo"}
+LAYERS = sorted(
+    path.stem for path in PACKAGE.iterdir() if (path.suffix == ".py" or (path / "__init__.py").exists()) and path.stem[0] != "_"
+)
+PURE = [layer for layer in LAYERS if layer not in KNOW_SPARK]
+CONTRACTS = {contract["name"]: contract for contract in PYPROJECT["tool"]["importlinter"]["contracts"]}
+
+
+def list_modules(layer: str) -> list[str]:
+    """Return the modules of a layer, a package or a single file, as they are imported."""
+    files = sorted((PACKAGE / layer).rglob("*.py")) or [PACKAGE / f"{layer}.py"]
+    names = (path.relative_to(PACKAGE).with_suffix("").parts for path in files)
+    return [".".join(("penstock", *parts)).removesuffix(".__init__") for parts in names]
+
+
+def find_importers(modules: list[str], *, of: str) -> list[str]:
+    """Import modules in a new process, and return those after which a package has been loaded."""
+    code = (
+        "import sys, importlib\n"
+        f"for name in {modules!r}:\n"
+        "    importlib.import_module(name)\n"
+        f"    if {of!r} in sys.modules: print(name); break"
+    )
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return run.stdout.split()
 
 
 @pytest.mark.parametrize("layer", PURE)
 def test_loads_without_pyspark(layer: str) -> None:
-    code = f"import sys, penstock.{layer}; sys.exit('pyspark' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert find_importers(list_modules(layer), of="pyspark") == []
 
 
-def test_every_module_of_the_pure_layers_loads_without_pyspark() -> None:
-    modules = [
-        ".".join(("penstock", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
-        for layer in ("control", "drop", "network", "planning", "simulation")
-        for path in (PACKAGE / layer).rglob("*.py")
-    ]
-    code = f"import sys, importlib; [importlib.import_module(m) for m in {modules!r}]; sys.exit('pyspark' in sys.modules)"
-    assert len(modules) > 8
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_what_loads_pyspark_is_reported() -> None:
+    pytest.importorskip("pyspark")
+    assert find_importers(["penstock.errors", "penstock.spark.functions"], of="pyspark") == ["penstock.spark.functions"]
+
+
+def test_the_linter_knows_every_layer() -> None:
+    """The command line loads Spark only when a command needs it, which the linter cannot tell."""
+    forbidden = CONTRACTS["Only spark, cluster and the demo know pyspark"]
+    assert sorted(forbidden["source_modules"]) == [f"penstock.{layer}" for layer in PURE if layer != "cli"]
+    assert forbidden["forbidden_modules"] == ["pyspark"]
+    ordered = [name for names in CONTRACTS["Dependencies point down"]["layers"] for name in names.split(" | ")]
+    assert sorted(ordered) == sorted(["benchmarks", *(f"penstock.{layer}" for layer in LAYERS)])
 
 
 def test_without_pyspark_the_error_says_what_to_install() -> None:

@@ -338,14 +338,20 @@ def test_console(ticks: Ticks, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "-- batch 1: 5 rows" in printed
 
 
-def test_without_a_checkpoint_the_journal_goes_with_sparks_own(ticks: Ticks) -> None:
+def test_without_a_checkpoint_the_journal_lies_in_the_one_that_spark_made(ticks: Ticks) -> None:
     with Shedder("2s", controller=Cycle()) as shedder:
         first = shedder.gate(ticks(), name="a", arrival="timestamp", identity="value")
         second = shedder.gate(ticks(), name="b", arrival="timestamp", identity="value")
-        one = shedder.foreach_batch(first, lambda df, n: df.collect())
-        two = shedder.start(second.writeStream.format("memory").queryName("nowhere"))
-        wait_until(lambda: {"a", "b"} <= set(shedder.report().table["gate"].to_pylist()), one)
-        assert two.isActive
+        queries = {
+            "a": shedder.foreach_batch(first, lambda df, n: df.collect()),
+            "b": shedder.start(second.writeStream.format("memory").queryName("nowhere")),
+        }
+        wait_until(lambda: {"a", "b"} <= set(shedder.report().table["gate"].to_pylist()), queries["a"])
+        for gate, query in queries.items():  # Spark removes such a checkpoint when the query stops
+            made_by_spark = query._jsq.streamingQuery().resolvedCheckpointRoot()
+            state = read_journal(f"{made_by_spark}/penstock")
+            assert state.owner["job"] == query.id
+            assert {name for record in state.batches.values() for name in record.gates} == {gate}
 
 
 def test_a_journal_of_ones_own_choice(ticks: Ticks, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.drop.priorities import Priorities, share_out
 from penstock.drop.tables import SLOTS
 from penstock.drop.units import WholeWindows, WindowRing
 from penstock.errors import PenstockError
@@ -139,33 +138,3 @@ def test_offsets_as_spark_takes_them(offset: str | float | timedelta | None, mic
 def test_too_many_windows_for_a_row_are_refused() -> None:
     with pytest.raises(PenstockError, match="1,000 windows at most, and windows of 7200 s by 1 s make it 7,200"):
         WholeWindows("t", "2 hours", "1 second")
-
-
-@given(
-    st.floats(0.01, 1.0),
-    st.lists(st.tuples(st.floats(0.1, 10.0), st.floats(0.1, 10.0), st.integers(0, 1000)), min_size=1, max_size=5),
-    st.floats(0.0, 0.5),
-)
-def test_classes_share_the_work_by_weight_cost_and_floor(
-    keep: float, parts: list[tuple[float, float, int]], floor: float
-) -> None:
-    weights = {f"c{number}": weight for number, (weight, _, _) in enumerate(parts)}
-    costs = {f"c{number}": cost for number, (_, cost, _) in enumerate(parts)}
-    classes = Priorities("tier", weights, costs=costs, floor=floor)
-    offered = np.array([*(rows for *_, rows in parts), 0.0])
-    shares = share_out(keep, classes, offered)
-    work = offered * np.array(classes.costs)
-    assert np.all(shares <= 1.0 + 1e-12)
-    assert np.all(shares >= min(keep, floor) - 1e-12)
-    if work.sum() > 0:
-        assert shares @ work == pytest.approx(keep * work.sum(), rel=1e-9)
-
-
-def test_bad_classes_are_refused() -> None:
-    for options, message in (
-        ({"floor": 1.0}, "floor must lie in"),
-        ({"costs": {"a": 0.0}}, "the cost of class 'a' must be positive"),
-        ({"costs": {"b": 1.0}}, "costs name class 'b', which has no weight"),
-    ):
-        with pytest.raises(PenstockError, match=message):
-            Priorities("tier", {"a": 1.0}, **options)  # type: ignore[arg-type]

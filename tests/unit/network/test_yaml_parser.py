@@ -1,4 +1,4 @@
-"""Query networks: derived quantities, and one-line errors that name the part at fault."""
+"""Networks in YAML, and one-line errors that name the part at fault."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.network import Coefficients, Network, NetworkBuilder, load_network, parse_network
-from penstock.network.coefficients import part_of
-from tests.networks import figure1, figure7
+from penstock.network import load_network, parse_network
+from tests.networks import figure1
 
 FIGURE1 = """\
 nodes:     {A: {capacity: 1.0}, B: {capacity: 1.0}}
@@ -44,91 +43,6 @@ links: {j->u: {bandwidth: 7}}
     assert network.bilinear == ("t",)
     assert network.bandwidths == {"j->u": 7.0}
     assert (network.inputs["x"].floor, network.outputs["q"].floor, network.outputs["q"].weight) == (0.1, 0.25, 2.0)
-
-
-def test_derived_quantities_of_figure_1() -> None:
-    coefficients = Coefficients(figure1())
-    assert coefficients.load == {"i1": 4.0, "i2": 3.0, "a1": 4.0, "a2": 3.0, "b1": 3.0, "b2": 1.0}
-    assert coefficients.node_loads == {"i1": {"A": 1.0, "B": 3.0}, "i2": {"A": 2.0, "B": 1.0}}
-    assert [location.name for location in coefficients.locations] == ["i1", "i2"]
-    assert coefficients.selectivity("a1", "b1", "q1") == 1.0
-    assert coefficients.selectivity("a1", "b1", "q2") == 0.0
-    assert coefficients.parents == {"A": (), "B": ("A",)}
-    assert coefficients.not_a_tree is None
-    assert coefficients.fragments == (("A", "B"),)
-
-
-def test_split_arcs_are_drop_locations_on_the_node_of_the_split() -> None:
-    coefficients = Coefficients(figure7())
-    assert [(location.name, location.node) for location in coefficients.locations] == [
-        ("i", "A"),
-        ("s->top", "A"),
-        ("s->bottom", "A"),
-    ]
-
-
-def test_selectivity_over_a_diamond() -> None:
-    network = (
-        NetworkBuilder()
-        .node("A")
-        .input("i")
-        .operator("s", "A", "i", selectivity=0.5)
-        .operator("l", "A", "s", selectivity=0.2)
-        .operator("r", "A", "s", selectivity=3.0)
-        .union("u", "A", "l", "r")
-        .output("q", "u")
-        .build()
-    )
-    coefficients = Coefficients(network)
-    assert coefficients.selectivity("i", "s", "q") == pytest.approx(0.5 * 3.2)
-    assert coefficients.selectivity("s", "l", "q") == pytest.approx(0.2)
-    assert coefficients.quality["i"] == pytest.approx(1.6)
-    with pytest.raises(PenstockError, match="no arc 'i->u'"):
-        coefficients.selectivity("i", "u", "q")
-    with pytest.raises(PenstockError, match="no output 'p'"):
-        coefficients.selectivity("i", "s", "p")
-
-
-def test_a_node_with_two_parents_is_not_a_tree() -> None:
-    network = (
-        NetworkBuilder()
-        .node("A")
-        .node("B")
-        .node("C")
-        .input("i")
-        .input("j")
-        .operator("a", "A", "i")
-        .operator("b", "B", "j")
-        .union("c", "C", "a", "b")
-        .output("q", "c")
-        .build()
-    )
-    assert Coefficients(network).not_a_tree == "node 'C' has 2 parents: A, B"
-
-
-def test_nodes_without_common_streams_are_fragments() -> None:
-    network = (
-        NetworkBuilder()
-        .node("A")
-        .node("B")
-        .node("C")
-        .input("i")
-        .input("j")
-        .operator("a", "A", "i")
-        .operator("b", "B", "a")
-        .operator("c", "C", "j")
-        .output("q", "b")
-        .output("p", "c")
-        .build()
-    )
-    assert Coefficients(network).fragments == (("A", "B"), ("C",))
-
-
-def test_the_part_that_runs_on_a_node_is_a_network() -> None:
-    part = part_of(figure1(), "B")
-    assert list(part.inputs) == ["a1->b1", "a2->b2"]
-    assert list(part.outputs) == ["q1", "q2"]
-    assert list(part_of(figure1(), "A").outputs) == ["a1->b1", "a2->b2"]
 
 
 @pytest.mark.parametrize(
@@ -203,48 +117,21 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "message"),
+    ("text", "message"),
     [
-        (lambda b: b.node("A").node("A"), "node 'A': this name is already in use"),
-        (lambda b: b.input("a->b"), "must not contain '->'"),
-        (lambda b: b.input(""), "its name must be text"),
-        (lambda b: b.operator("o", "A", cost=1.0), "has no source"),
-        (lambda b: b.operator("o", "A", "i", "i", kind="union"), "reads from the same source twice"),
-        (lambda b: b.input("i", floor=1.5), r"floor must lie in \[0, 1\]"),
+        ("a: {node: A, from: i, cost: 1, cost: 5}", "line 4: operator 'a': has 'cost' twice"),
+        ("a: {node: A, from: i, cost: [1]}", "cost must be a number, got a list or a mapping"),
+        ("a: {node: A, from: i, cost: 1, [x]: 2}", "the name of a field must be text"),
+        ("j: {kind: join, node: A, from: [i, k], cost: 1, windows: [10s, 5]}", "windows must both be in tuples, such as"),
     ],
 )
-def test_the_builder_rejects_bad_parts(build: object, message: str) -> None:
+def test_malformed_yaml(text: str, message: str) -> None:
     with pytest.raises(PenstockError, match=message):
-        build(NetworkBuilder())  # type: ignore[operator]
+        parse_network(f"nodes: {{A: {{}}}}\ninputs: {{i: {{}}, k: {{}}}}\noperators:\n  {text}\noutputs: {{q: {{from: a}}}}")
 
 
-def test_unused_inputs_and_unknown_links_are_rejected() -> None:
-    builder = NetworkBuilder().node("A").input("i").input("j").operator("a", "A", "i").output("q", "a")
-    with pytest.raises(PenstockError, match="input 'j': feeds no operator"):
-        builder.build()
-    linked = NetworkBuilder().node("A").input("i").operator("a", "A", "i").output("q", "a").link("a", "z", 5.0)
-    with pytest.raises(PenstockError, match="link 'a->z': there is no arc of that name"):
-        linked.build()
-
-
-def large_network(operators: int) -> str:
-    lines = ["nodes: {" + ", ".join(f"N{n}: {{capacity: 1.0}}" for n in range(100)) + "}", "inputs:"]
-    lines += [f"  i{n}: {{max_rate: 100}}" for n in range(operators // 100)]
-    lines.append("operators:")
-    for chain in range(operators // 100):
-        for step in range(100):
-            source = f"i{chain}" if step == 0 else f"o{chain}_{step - 1}"
-            lines.append(f"  o{chain}_{step}: {{node: N{step}, from: {source}, cost: 0.001, selectivity: 0.9}}")
-    lines.append("outputs:")
-    lines += [f"  q{n}: {{from: o{n}_99}}" for n in range(operators // 100)]
-    return "\n".join(lines)
-
-
-def test_a_network_of_ten_thousand_operators() -> None:
-    network: Network = parse_network(large_network(10_000))
-    coefficients = Coefficients(network)
-    assert len(coefficients.load) == 10_100
-    assert coefficients.load["i0"] == pytest.approx(0.001 * (1 - 0.9**100) / 0.1)
-    assert len(coefficients.locations) == 100
-    assert coefficients.not_a_tree is None
-    assert len(coefficients.fragments) == 1
+def test_errors_in_links_name_the_line() -> None:
+    text = "nodes: {A: {}}\ninputs: {i: {}}\noperators: {a: {node: A, from: i, cost: 1}}\noutputs: {q: {from: a}}\n"
+    text += "links: {xx: {bandwidth: 1}}"
+    with pytest.raises(PenstockError, match="line 5: link 'xx': an arc is written"):
+        parse_network(text)

@@ -36,7 +36,7 @@ BC_DISPERSION = (10.2, 41.2, 200.6, 656.1)
 
 
 def data_file(name: str) -> Path:
-    folder = Path(os.environ.get("PENSTOCK_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
+    folder = Path(os.environ.get("PENSTOCK_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
     if not (folder / name).is_file():
         pytest.skip(f"{name} is not at hand; PENSTOCK_DATA names its folder")
     return folder / name

@@ -1,0 +1,411 @@
+"""Decisions by arrival: a slot that has begun never changes, whatever stalls, stops or fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from penstock.control.base import Decision
+from penstock.decision import Append, BatchPlanned, ByArrival, SlotGate
+from penstock.drop.priorities import Priorities
+from penstock.drop.shares import EqualShare, PriorityShares
+from penstock.drop.tables import UNBOUNDED, slot_of, slot_start_s
+from penstock.errors import JournalError, PenstockError
+from penstock.journal.records import DecisionRecord
+from penstock.journal.state import JournalState
+from penstock.testing import FakeEngine
+from tests.unit.decision.harness import MemoryDriver, Scripted, ended, reread
+
+Script = Sequence[float | Decision | Exception | None]
+
+
+def alone(*script: float | Decision | Exception | None, journal: JournalState | None = None) -> MemoryDriver:
+    core = ByArrival([SlotGate("in", EqualShare())], Scripted(*script), is_warm=True)
+    return MemoryDriver(core, journal).restore()
+
+
+def share_gate(**scripts: Script) -> dict[str, MemoryDriver]:
+    """Start queries that read one gate."""
+    gate, clock = SlotGate("in", EqualShare()), [1_000.0]
+    cores = {label: ByArrival([gate], Scripted(*script), label, is_warm=True) for label, script in scripts.items()}
+    drivers = {label: MemoryDriver(core, clock=clock) for label, core in cores.items()}
+    for driver in drivers.values():
+        driver.siblings = drivers
+        driver.restore()
+    return drivers
+
+
+def end_batch(driver: MemoryDriver, offered: int = 100, after_s: float = 1.0, **more: object) -> None:
+    number = len(driver.journal.batches)
+    driver.clock[0] += after_s
+    driver.carry_out(driver.core.end_batch(ended(number, driver.clock[0], offered, **more)))  # type: ignore[arg-type]
+
+
+def changes(driver: MemoryDriver) -> list[tuple[int, tuple[float, ...]]]:
+    return driver.core.gates[0].ring.changes  # type: ignore[attr-defined,no-any-return]
+
+
+def lookup(driver: MemoryDriver, slot: int) -> float:
+    return float(driver.published["in"][0].lookup(np.array([slot]))[0])
+
+
+def test_a_decision_holds_for_slots_that_have_not_begun() -> None:
+    driver = alone(0.5)
+    end_batch(driver)
+    ((slot, entries),) = changes(driver)
+    assert entries == (0.5,)
+    assert driver.now_s() + 0.25 <= slot_start_s(slot) <= driver.now_s() + 0.25 + 0.14
+    assert (lookup(driver, slot - 1), lookup(driver, slot)) == (1.0, 0.5)
+    assert driver.journal.decisions == [DecisionRecord({"in": (0.5,)}, 0.5, from_slot=slot, controller={"asked": 1})]
+
+
+def test_what_changes_nothing_is_not_decided_again() -> None:
+    driver = alone(1.0, 0.5, 0.5, None, 0.5)
+    for _ in range(5):
+        end_batch(driver)
+    assert [d.keep for d in driver.journal.decisions] == [0.5]
+    assert sorted(driver.journal.batches) == [0, 1, 2, 3, 4]
+
+
+def test_a_batch_about_to_run_needs_nothing() -> None:
+    assert alone(0.5).core.plan_batch(BatchPlanned(0, 1_000.0, {"source": 10})) == []
+
+
+def test_the_record_says_the_share_that_was_kept() -> None:
+    driver = alone(0.5)
+    end_batch(driver, 200, kept=150)
+    assert driver.journal.batches[0].keep == 0.75
+
+
+def test_a_batch_without_a_report_is_counted_and_not_judged() -> None:
+    driver = alone(0.5)
+    end_batch(driver, times=None)
+    assert driver.core.controller.asked == 0  # type: ignore[attr-defined]
+    assert (driver.journal.batches[0].gates, driver.journal.decisions) == ({"in": (100, 100)}, [])
+
+
+def test_a_controller_that_raises_changes_nothing_and_warns() -> None:
+    driver = alone(0.5, ZeroDivisionError("no rows"), 0.25)
+    for _ in range(3):
+        end_batch(driver)
+    assert [entries for _, entries in changes(driver)] == [(0.5,), (0.25,)]
+    assert driver.warnings == ["query: could not decide: ZeroDivisionError: no rows"]
+    assert sorted(driver.journal.batches) == [0, 1, 2]
+
+
+def test_decisions_within_one_slot_take_the_next_slots() -> None:
+    driver = alone(0.5, 0.25, 0.125)
+    for _ in range(3):
+        end_batch(driver, after_s=0.0)
+    slots = [slot for slot, _ in changes(driver)]
+    assert slots == [slots[0], slots[0] + 1, slots[0] + 2]
+
+
+def test_a_clock_that_goes_back_changes_no_slot() -> None:
+    driver = alone(0.5, 0.25)
+    end_batch(driver)
+    end_batch(driver, after_s=-100.0)
+    (first, _), (second, _) = changes(driver)
+    assert second == first + 1
+
+
+# -- stalls and full disks -----------------------------------------------------------------------------------------------
+
+
+def test_a_stall_between_decision_and_confirmation_takes_the_decision_back() -> None:
+    driver = alone(0.5, 0.25)
+    driver.append_takes_s = 0.5
+    end_batch(driver)
+    assert changes(driver) == []
+    assert driver.warnings == ["query: a decision took longer than 0.25 s to journal and was dropped"]
+    made, void = driver.journal.decisions
+    assert (made.from_slot, made.gates, void.from_slot, void.gates) == (
+        void.from_slot,
+        {"in": (0.5,)},
+        made.from_slot,
+        {"in": (1.0,)},
+    )
+    again = alone(journal=reread(driver.journal))
+    assert {lookup(again, slot) for slot in range(made.from_slot - 9, made.from_slot + 9)} == {1.0}  # type: ignore[operator]
+    driver.append_takes_s = 0.0
+    end_batch(driver)
+    assert [entries for _, entries in changes(driver)] == [(0.25,)]
+
+
+def test_a_stall_that_ends_before_the_slot_begins_is_no_stall() -> None:
+    driver = alone(0.5)
+    driver.append_takes_s = 0.2
+    end_batch(driver)
+    assert [entries for _, entries in changes(driver)] == [(0.5,)]
+
+
+def test_a_decision_that_could_not_be_journaled_never_holds_and_is_made_again() -> None:
+    driver = alone(0.5, 0.5)
+    driver.is_disk_full = True
+    with pytest.raises(JournalError):
+        end_batch(driver)
+    assert changes(driver) == []
+    driver.is_disk_full = False
+    end_batch(driver)
+    assert [entries for _, entries in changes(driver)] == [(0.5,)]
+    assert changes(alone(journal=reread(driver.journal))) == changes(driver)
+
+
+# -- restarts ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_gives_every_slot_back_what_was_decided() -> None:
+    driver = alone(0.5, 0.25, 1.0)
+    for _ in range(3):
+        end_batch(driver)
+    again = alone(0.75, journal=reread(driver.journal))
+    assert changes(again) == changes(driver)
+    assert again.published["in"][0].keeps.tolist() == driver.published["in"][0].keeps.tolist()
+    assert (again.core.keep, again.core.controller.asked) == (1.0, 3)  # type: ignore[attr-defined]
+
+
+def test_weights_that_changed_are_refused_with_a_remedy() -> None:
+    state = JournalState(decisions=[DecisionRecord({"in": (0.5,)}, 0.5, from_slot=70)])
+    core = ByArrival([SlotGate("in", PriorityShares(Priorities("tier", {"gold": 2.0})))], Scripted())
+    with pytest.raises(
+        PenstockError, match=r"gate 'in': the journal has 1 classes .* has 2; use a new checkpoint, or the old weights"
+    ):
+        core.restore(state)
+
+
+def test_decisions_of_batches_are_not_taken_for_slots() -> None:
+    state = JournalState(decisions=[DecisionRecord({"in": (0.5,)}, 0.5, batch_id=70, controller={"asked": 1})])
+    assert changes(alone(journal=state)) == []
+
+
+def test_on_the_engine_a_crash_loses_no_decision() -> None:
+    def new_core() -> ByArrival:
+        return ByArrival([SlotGate("in", EqualShare())], Scripted(0.5, 0.25), is_warm=True)
+
+    engine = FakeEngine(new_core)
+    engine.run_batch(100)
+    engine.crash()
+    assert engine.run_batch(100).kept == 50
+    assert engine.run_batch(100).kept == 25
+
+
+# -- gates that queries share --------------------------------------------------------------------------------------------
+
+
+def test_the_least_wish_holds_and_both_journals_have_it() -> None:
+    drivers = share_gate(a=[0.5, 0.9], b=[0.25])
+    end_batch(drivers["a"])
+    assert changes(drivers["a"])[-1][1] == (0.5,)
+    end_batch(drivers["b"])
+    assert changes(drivers["a"])[-1][1] == (0.25,)
+    end_batch(drivers["a"])
+    assert changes(drivers["a"])[-1][1] == (0.25,), "b wants no more"
+    for label, driver in drivers.items():
+        alone_again = ByArrival([SlotGate("in", EqualShare())], Scripted(), label)
+        alone_again.restore(reread(driver.journal))
+        assert alone_again.gates[0].ring.changes == changes(driver)  # type: ignore[attr-defined]
+
+
+def test_a_query_that_ended_no_longer_counts() -> None:
+    drivers = share_gate(a=[0.5], b=[0.25])
+    end_batch(drivers["b"])
+    assert changes(drivers["a"])[-1][1] == (0.25,)
+    assert drivers["b"].core.end() == []
+    before = list(drivers["b"].journal.decisions)
+    end_batch(drivers["a"])
+    assert changes(drivers["a"])[-1][1] == (0.5,)
+    assert drivers["b"].journal.decisions == before, "nor is anything written into its journal"
+
+
+def test_after_a_restart_a_wish_counts_before_its_query_decides_again() -> None:
+    drivers = share_gate(a=[0.25], b=[None])
+    end_batch(drivers["a"])
+    gate, clock = SlotGate("in", EqualShare()), drivers["a"].clock
+    again = {
+        label: MemoryDriver(ByArrival([gate], Scripted(0.5), label), reread(driver.journal), clock)
+        for label, driver in drivers.items()
+    }
+    for driver in again.values():
+        driver.restore()
+    end_batch(again["b"])
+    assert gate.ring.current == (0.25,)
+
+
+def test_in_the_journal_of_another_query_a_decision_has_no_memory_of_the_controller() -> None:
+    drivers = share_gate(a=[0.5], b=[0.25])
+    end_batch(drivers["b"])
+    end_batch(drivers["a"], after_s=0.0)
+    (record,) = drivers["a"].journal.decisions
+    assert (record.gates, record.controller) == ({"in": (0.25,)}, None)
+    again = ByArrival([SlotGate("in", EqualShare())], Scripted(), "a")
+    again.restore(reread(drivers["a"].journal))
+    assert again.keep == 1.0, "what another query wishes is not a's wish"
+
+
+def test_of_the_gates_only_those_it_reads_are_journaled_for_another_query() -> None:
+    shared, own, clock = SlotGate("shared", EqualShare()), SlotGate("own", EqualShare()), [1_000.0]
+    a = MemoryDriver(ByArrival([shared, own], Scripted(0.5), "a"), clock=clock)
+    b = MemoryDriver(ByArrival([shared], Scripted(), "b"), clock=clock)
+    a.siblings = b.siblings = {"a": a, "b": b}
+    a.restore()
+    b.restore()
+    a.carry_out(a.core.end_batch(ended(0, 1_000.0, gate="shared")))
+    assert a.journal.decisions[0].gates == {"shared": (0.5,), "own": (0.5,)}
+    assert b.journal.decisions[0].gates == {"shared": (0.5,)}
+
+
+def test_a_stall_takes_the_decision_back_in_both_journals() -> None:
+    drivers = share_gate(a=[0.5], b=[None])
+    drivers["a"].append_takes_s = 0.3
+    end_batch(drivers["a"])
+    assert changes(drivers["a"]) == []
+    for label, driver in drivers.items():
+        again = ByArrival([SlotGate("in", EqualShare())], Scripted(), label)
+        again.restore(reread(driver.journal))
+        assert {entries for _, entries in again.gates[0].ring.changes} == {(1.0,)}  # type: ignore[attr-defined]
+
+
+def test_the_others_are_written_first() -> None:
+    """A query's own record confirms its decision, so by then all journals must have it."""
+    drivers = share_gate(a=[0.5], b=[None])
+    instructions = drivers["a"].core.end_batch(ended(0, 1_000.0))
+    assert [i.query for i in instructions if isinstance(i, Append)] == ["b", None]
+
+
+def test_if_another_journal_is_full_the_decision_never_holds() -> None:
+    drivers = share_gate(a=[0.5], b=[None])
+    drivers["b"].is_disk_full = True
+    with pytest.raises(JournalError):
+        end_batch(drivers["a"])
+    assert changes(drivers["a"]) == []
+    assert drivers["a"].journal.decisions == drivers["b"].journal.decisions == []
+
+
+# -- bounded gates -------------------------------------------------------------------------------------------------------
+
+
+def test_a_bounded_gate_needs_the_number_of_tasks() -> None:
+    gate = SlotGate("in", EqualShare(), is_bounded=True)
+    driver = MemoryDriver(ByArrival([gate], Scripted(*(Decision(0.5, full_rows=4_096.0),) * 3))).restore()
+    end_batch(driver)
+    assert changes(driver)[-1][1] == (0.5, UNBOUNDED)
+    end_batch(driver, tasks={"in": 4})
+    assert changes(driver)[-1][1] == (0.5, 1_024.0)
+    end_batch(driver, tasks={"in": 1})
+    assert changes(driver)[-1][1] == (0.5, 1_024.0), "a small batch has fewer tasks, the next one may not"
+
+
+def test_slots_are_counted_from_the_epoch() -> None:
+    driver = alone(0.5)
+    end_batch(driver)
+    assert changes(driver)[0][0] == slot_of(1_001.25) + 1
+
+
+# -- what only fails when two things go wrong ----------------------------------------------------------------------------
+
+
+def restore_slots(driver: MemoryDriver, label: str = "query") -> list[float]:
+    """Return the keep of each slot of ten seconds, as a restart reads it from the journal of one query."""
+    gate = SlotGate("in", EqualShare())
+    ByArrival([gate], Scripted(), label).restore(reread(driver.journal))
+    return list_slots(gate)
+
+
+def list_slots(gate: SlotGate) -> list[float]:
+    return gate.ring.table().lookup(np.arange(slot_of(999.0), slot_of(1_009.0))).tolist()  # type: ignore[no-any-return]
+
+
+def test_a_decision_that_its_own_journal_refused_does_not_come_back_from_another() -> None:
+    """It never held, so slots that begin after it were judged by the old table."""
+    drivers = share_gate(a=[0.5], b=[None])
+    drivers["a"].is_disk_full = True
+    with pytest.raises(JournalError):
+        end_batch(drivers["a"])
+    assert changes(drivers["a"]) == []
+    drivers["a"].clock[0] += 60.0  # many slots have begun since
+    assert set(restore_slots(drivers["b"], "b")) == {1.0}
+
+
+def test_if_another_journal_is_full_the_batch_is_still_counted() -> None:
+    drivers = share_gate(a=[0.5], b=[None])
+    drivers["b"].is_disk_full = True
+    with pytest.raises(JournalError):
+        end_batch(drivers["a"])
+    assert drivers["a"].journal.batches[0].gates == {"in": (100, 100)}
+
+
+def test_a_decision_that_was_taken_back_stays_so_if_the_disk_is_full_for_a_while() -> None:
+    driver = alone(0.5, None)
+
+    def stall() -> None:
+        driver.clock[0] += 0.5
+        driver.is_disk_full = True
+
+    driver.after_append = stall
+    with pytest.raises(JournalError):
+        end_batch(driver)
+    assert changes(driver) == []
+    driver.after_append = lambda: None
+    driver.is_disk_full = False
+    end_batch(driver)  # the disk has room again
+    assert set(restore_slots(driver)) == {1.0}
+
+
+def test_an_empty_batch_is_recorded_with_the_keep_in_force() -> None:
+    driver = alone(0.5, None)
+    driver.append_takes_s = 0.5
+    end_batch(driver)  # the decision is taken back
+    driver.append_takes_s = 0.0
+    end_batch(driver, 0)
+    assert driver.journal.batches[1].keep == 1.0
+
+
+def test_the_memory_of_the_controller_is_as_young_as_the_last_batch() -> None:
+    """Also if its decisions have changed nothing since: it learns from every batch."""
+    driver = alone(0.5)
+    for _ in range(10):
+        end_batch(driver)
+    again = alone(0.5, journal=reread(driver.journal))
+    assert again.core.controller.asked == driver.core.controller.asked == 10  # type: ignore[attr-defined]
+
+
+def test_a_wish_that_another_query_undercuts_is_known_after_a_restart() -> None:
+    drivers = share_gate(a=[0.25, 0.75], b=[0.5])
+    end_batch(drivers["a"])
+    end_batch(drivers["b"])  # a keeps less, so nothing changes
+    gate, clock = SlotGate("in", EqualShare()), drivers["a"].clock
+    again = {
+        label: MemoryDriver(ByArrival([gate], Scripted(0.75), label), reread(driver.journal), clock)
+        for label, driver in drivers.items()
+    }
+    for driver in again.values():
+        driver.siblings = again
+        driver.restore()
+    end_batch(again["a"])
+    assert gate.ring.current == (0.5,), "b still wants no more than half"
+
+
+def test_a_query_that_joins_a_gate_later_restores_all_its_slots() -> None:
+    """Its rows are judged by decisions from before it came, and its replay must be too, whoever else is there."""
+    gate, clock = SlotGate("in", EqualShare()), [1_000.0]
+    a = MemoryDriver(ByArrival([gate], Scripted(0.25, 0.5), "a"), clock=clock)
+    a.siblings = {"a": a}
+    a.restore()
+    end_batch(a)
+    b = MemoryDriver(ByArrival([gate], Scripted(None), "b"), clock=clock)
+    a.siblings["b"] = b
+    b.siblings = a.siblings
+    b.restore()
+    assert lookup(b, slot_of(1_002.0)) == 0.25
+    end_batch(b)
+    assert restore_slots(b, "b") == list_slots(gate)
+
+
+def test_the_keep_of_a_single_gate_counts_by_arrival_too() -> None:
+    gates = [SlotGate(name, EqualShare()) for name in ("a", "b")]
+    core = ByArrival(gates, Scripted(Decision(0.5, {"b": 0.125})))
+    driver = MemoryDriver(core).restore()
+    driver.carry_out(core.end_batch(ended(0, 1_000.0, gate="a")))
+    assert driver.journal.decisions[0].gates == {"a": (0.5,), "b": (0.125,)}

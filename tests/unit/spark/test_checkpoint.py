@@ -1,0 +1,30 @@
+"""Reading Spark's checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.spark.checkpoint import Checkpoint
+
+
+def test_a_new_checkpoint(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "none")
+    assert (checkpoint.query_id(), checkpoint.committed(), checkpoint.planned()) == (None, [], [])
+    with pytest.raises(PenstockError, match="no offsets of batch 3"):
+        checkpoint.offsets(3)
+
+
+def test_a_checkpoint_in_use(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "metadata").write_text('{"id":"abc"}')
+    (tmp_path / "offsets" / "10").write_text('v1\n{"batchWatermarkMs":0}\n{"n":5,"t0":1.0}\n-')
+    for name in ("9", "10", ".10.crc"):
+        (tmp_path / "commits" / name).write_text("v1\n{}")
+    checkpoint = Checkpoint(f"file:{tmp_path}")
+    assert checkpoint.query_id() == "abc"
+    assert checkpoint.committed() == [9, 10]
+    assert checkpoint.offsets(10) == ['{"n":5,"t0":1.0}', None]
