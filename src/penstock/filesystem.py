@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import re
 from pathlib import Path
@@ -13,6 +14,8 @@ from penstock.errors import PenstockError
 
 __all__ = ["DirectoryLock", "is_locked", "resolve", "write_atomically"]
 
+_NUMBERS = itertools.count()  # threads of one process must not share a temporary file
+
 
 def resolve(location: str | Path, what: str) -> tuple[fs.FileSystem, str]:
     """Return the filesystem that an address names, and the path on it.
@@ -20,12 +23,12 @@ def resolve(location: str | Path, what: str) -> tuple[fs.FileSystem, str]:
     >>> resolve("file:/data/x", "the journal")[1]
     '/data/x'
     """
-    text = str(location)
+    # Hadoop writes file:/x where an address has file:///x, and does not escape what stands behind it.
+    text = re.sub(r"^file:/+", "/", str(location))
     if ":" not in text.split("/", 1)[0]:
         return fs.LocalFileSystem(), str(Path(text).absolute())
     try:
-        # Hadoop writes file:/x where an address has file:///x.
-        filesystem, path = fs.FileSystem.from_uri(re.sub(r"^file:/+", "file:///", text))
+        filesystem, path = fs.FileSystem.from_uri(text)
     except (OSError, ValueError, NotImplementedError) as error:
         raise PenstockError(f"{what} {text} can't be reached: {str(error).splitlines()[0]}") from error
     return filesystem, path
@@ -34,9 +37,10 @@ def resolve(location: str | Path, what: str) -> tuple[fs.FileSystem, str]:
 def write_atomically(path: Path, content: bytes, *, durable: bool = False) -> None:
     """Write a local file whole or not at all: under a hidden temporary name first, then renamed.
 
-    A durable file is on the disk before this returns. Without that a power cut may lose it, but never leaves half of it.
+    A durable file is on the disk before it is renamed, so that not even a power cut leaves half of it. The rename itself is not
+    forced to the disk: Spark does not do that for its own checkpoint either, and a power cut takes both back alike.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{next(_NUMBERS)}.tmp")
     try:
         with temporary.open("wb") as stream:
             stream.write(content)

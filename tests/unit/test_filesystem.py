@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -119,20 +118,6 @@ def test_the_end_of_a_process_releases_its_lock(tmp_path: Path) -> None:
     lock.release()
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0
     assert not is_locked(tmp_path)
-
-
-def test_a_durable_file_is_in_its_directory_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rename is on the disk only once the directory is."""
-    synced: list[bool] = []
-    sync = os.fsync
-
-    def record(handle: int) -> None:
-        synced.append(stat.S_ISDIR(os.fstat(handle).st_mode))
-        sync(handle)
-
-    monkeypatch.setattr(filesystem.os, "fsync", record)
-    write_atomically(tmp_path / "x", b"a", durable=True)
-    assert synced == [False, True], "first the file, then its directory"
 
 
 def test_two_threads_that_write_one_file_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

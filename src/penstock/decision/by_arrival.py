@@ -54,6 +54,7 @@ class ByArrival(QueryCore):
         self._gates = tuple(gates)
         self._margin_s = margin_s
         self._pending: DecisionRecord | None = None  # made, and not yet durable
+        self._void: DecisionRecord | None = None  # takes back a decision that is durable but never held; not yet durable
 
     def restore(self, state: JournalState) -> list[Instruction]:
         """Continue where the journal ends: every slot gets back what was decided for it.
@@ -89,6 +90,8 @@ class ByArrival(QueryCore):
             if gate.name in event.tasks:
                 gate.update_tasks(event.tasks[gate.name])
         record = self.record_batch(event)
+        if self._void is not None:
+            warnings.append(Append((self._void,)))
         if event.times is None:  # its report never came: it can be counted, but not judged
             return [*warnings, Append((record,))]
         decision, more = self.decide(self.observe(record, event.times, backlog_rows=event.backlog_rows or {}))
@@ -102,11 +105,11 @@ class ByArrival(QueryCore):
 
     def _decide(self, decision: Decision, keep: float, now_s: float) -> list[Instruction]:
         """Return the decision for slots to come; nothing if it changes nothing."""
-        self.keep = keep
         for gate in self._gates:
-            gate.wishes[self] = keep
+            gate.wishes[self] = decision.gates.get(gate.name, keep)
         entries = {gate.name: gate.entries(min(list(gate.wishes.values())), decision.full_rows) for gate in self._gates}
         if all(entries[gate.name] == gate.ring.current for gate in self._gates):
+            self.keep = keep
             return []
         decided = [slot + 1 for gate in self._gates for slot, _ in gate.ring.changes[-1:]]
         from_slot = max([slot_of(now_s + self._margin_s) + 1, 0, *decided])
@@ -130,6 +133,8 @@ class ByArrival(QueryCore):
 
     def confirm(self, decision: DecisionRecord, now_s: float) -> list[Instruction]:
         """Put the decision in force, or take it back if its first slot has begun."""
+        if decision is self._void:
+            self._void = None
         slot = decision.from_slot
         if slot is None or decision is not self._pending:
             return []
@@ -137,16 +142,19 @@ class ByArrival(QueryCore):
         if now_s >= slot_start_s(slot):
             # A stall as long as the margin: rows of that slot may have been judged by the old table.
             message = f"{self.label}: a decision took longer than {self._margin_s:g} s to journal and was dropped"
-            return [*self.revoke(decision), Warn(message)]
+            self._void = self._voided(decision)
+            return [*self._share(self._void), Append((self._void,)), Warn(message)]
+        self.keep = decision.keep
         return [Publish(gate.name, gate.put_in_force_from(slot, decision.gates[gate.name])) for gate in self._gates]
 
-    def revoke(self, decision: DecisionRecord) -> list[Append]:
-        """Let what is in force hold from the decision's slot on: of two decisions for one slot, the later stands."""
-        if decision.from_slot is None:
-            return []
-        self._pending = None
-        void = replace(decision, gates={gate.name: gate.ring.current for gate in self._gates})
-        return [*self._share(void), Append((void,))]
+    def revoke(self) -> list[Append]:
+        """The write that would have confirmed a decision failed: take it back from the queries that have it."""
+        decision, self._pending = self._pending, None
+        return [] if decision is None else self._share(self._voided(decision))
+
+    def _voided(self, decision: DecisionRecord) -> DecisionRecord:
+        """Return a record that lets what is in force hold instead: of two decisions for one slot, the later stands."""
+        return replace(decision, gates={gate.name: gate.ring.current for gate in self._gates}, keep=self.keep)
 
     def keep_of(self, counts: Mapping[str, GateCount]) -> float:
         """Return the share that was kept: a batch may hold rows of several decisions."""

@@ -53,6 +53,8 @@ class ByBatch(QueryCore):
             for record in state.batches.values():
                 gate.update_event_time((record.latest or {}).get(gate.name))
         for decision in state.decisions[-1:]:
+            if not self._fits(decision):
+                self.keep = 1.0  # its table can't be put in force: the gates are open
             instructions += self._publish(decision)
         return instructions
 
@@ -112,12 +114,16 @@ class ByBatch(QueryCore):
         return self._publish(decision)
 
     def _publish(self, decision: DecisionRecord) -> list[Instruction]:
-        self.keep = decision.keep
+        if self._fits(decision):
+            self.keep = decision.keep
         return [
             Publish(gate.name, gate.put_in_force(entries))
             for gate in self.gates
             if (entries := decision.gates.get(gate.name)) is not None and gate.fits(entries)
         ]
+
+    def _fits(self, decision: DecisionRecord) -> bool:
+        return all(gate.fits(decision.gates.get(gate.name, ())) for gate in self.gates)
 
     def _warn_unfit(self, decision: DecisionRecord) -> list[Instruction]:
         """A batch is replayed whose gate had other classes: it can't drop the same rows again."""

@@ -23,6 +23,8 @@ __all__ = ["QueryCore", "prepend"]
 
 _SNAPSHOT_EVERY = 1_000
 """Batches between two records of all window decisions; fewer than a journal keeps decisions."""
+_CLASS_BATCHES = 64
+"""Batches from which a restart learns how frequent each class is; older ones count for nothing."""
 
 
 class QueryCore(ABC):
@@ -62,6 +64,10 @@ class QueryCore(ABC):
     def restore(self, state: JournalState) -> list[Instruction]:
         """The query starts, or starts again: continue where its journal ends. The state must be the journal's own, and live."""
         self._memory = state
+        for _, record in sorted(state.batches.items())[-_CLASS_BATCHES:]:
+            for gate in self.gates:
+                if counts := (record.classes or {}).get(gate.name):
+                    gate.update(MeterReading(offered_by_class=tuple(offered for offered, _ in counts)))
         for decision in reversed(state.decisions):
             if decision.controller is not None:
                 self.keep = decision.keep
@@ -80,9 +86,9 @@ class QueryCore(ABC):
     def confirm(self, decision: DecisionRecord, now_s: float) -> list[Instruction]:
         """A decision of this core is durable."""
 
-    def revoke(self, decision: DecisionRecord) -> list[Append]:  # noqa: ARG002 - by batch nobody else has it
-        """A decision could not be made durable everywhere: return what keeps it from coming true where it was."""
-        return []
+    def revoke(self) -> list[Append]:
+        """A write failed: return what keeps the decision under way from coming true in the journals that have it."""
+        return []  # by batch, nobody else has it
 
     def end(self, times: BatchTimes | None = None) -> list[Instruction]:  # noqa: ARG002 - by arrival they are known
         """The query has ended; ``times`` are those of its last batch, if the engine reported them."""
@@ -134,7 +140,8 @@ class QueryCore(ABC):
                 continue
             messages = [gate.update(reading)]
             if reading.null_arrivals:
-                messages.append(f"rows without an arrival time in column {gate.arrival_column!r} are always kept")
+                column = "" if gate.arrival_column is None else f" in column {gate.arrival_column!r}"
+                messages.append(f"rows without an arrival time{column} are always kept")
             if reading.older_than_ring:
                 messages.append("some rows arrived longer ago than decisions are kept for, and share the oldest one")
             warnings += [Warn(f"gate {gate.name!r}: {message}") for message in messages if message is not None]
@@ -205,7 +212,8 @@ def _class_counts(reading: MeterReading, counted: GateCount) -> list[tuple[int, 
     """(offered, kept) of each class. Where a batch was evaluated twice the meters counted twice: then in proportion."""
     offered, kept = reading.offered_by_class or (), reading.kept_by_class or ()
     sizes = [round(count * _ratio(counted.offered, sum(offered))) for count in offered]
-    return list(zip(sizes, [round(count * _ratio(counted.kept, sum(kept))) for count in kept], strict=True))
+    passed = [round(count * _ratio(counted.kept, sum(kept))) for count in kept]
+    return [(size, min(size, count)) for size, count in zip(sizes, passed, strict=True)]
 
 
 def _ratio(one: int, other: int) -> float:

@@ -39,7 +39,7 @@ def carry_out(core: QueryCore, instructions: Sequence[Instruction], driver: Driv
                 try:
                     driver.append(records, query)
                 except Exception:
-                    _revoke(core, decisions, driver)
+                    _revoke(core, driver)
                     raise
                 if query is None:
                     for decision in decisions:
@@ -50,9 +50,8 @@ def carry_out(core: QueryCore, instructions: Sequence[Instruction], driver: Driv
                 driver.warn(message, error)
 
 
-def _revoke(core: QueryCore, decisions: Sequence[DecisionRecord], driver: Driver) -> None:
-    """Take a decision back from the journals of other queries that have it already."""
-    for decision in decisions:
-        for instruction in core.revoke(decision):
-            with contextlib.suppress(Exception):  # a journal that can't be written does not have the decision either
-                driver.append(instruction.records, instruction.query)
+def _revoke(core: QueryCore, driver: Driver) -> None:
+    """Take the decision that is under way back from the journals of other queries that have it already."""
+    for instruction in core.revoke():
+        with contextlib.suppress(Exception):  # a journal that can't be written does not have the decision either
+            driver.append(instruction.records, instruction.query)

@@ -162,6 +162,8 @@ class JournalState:
             "batches": self.compacted_batches,
         }
         decisions = [encode(decision) for decision in self.decisions]
+        for line in [line for line in decisions if "controller" in line][:-1]:
+            del line["controller"]
         batches = [encode(batch) for _, batch in sorted(self.batches.items())]
         return [totals, *decisions, *batches, *(encode(message) for message in self.errors)]
 

@@ -80,7 +80,7 @@ class MemoryDriver:
     def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:
         self.published[gate] = tuple(tables)
 
-    def warn(self, message: str) -> None:
+    def warn(self, message: str, error: Exception | None = None) -> None:
         self.warnings.append(message)
 
 

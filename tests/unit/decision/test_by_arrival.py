@@ -13,7 +13,7 @@ from penstock.drop.priorities import Priorities
 from penstock.drop.shares import EqualShare, PriorityShares
 from penstock.drop.tables import UNBOUNDED, slot_of, slot_start_s
 from penstock.errors import JournalError, PenstockError
-from penstock.journal.records import DecisionRecord
+from penstock.journal.records import BatchRecord, DecisionRecord
 from penstock.journal.state import JournalState
 from penstock.testing import FakeEngine
 from tests.unit.decision.harness import MemoryDriver, Scripted, ended, reread
@@ -267,11 +267,12 @@ def test_a_stall_takes_the_decision_back_in_both_journals() -> None:
         assert {entries for _, entries in again.gates[0].ring.changes} == {(1.0,)}  # type: ignore[attr-defined]
 
 
-def test_the_others_are_written_first() -> None:
-    """A query's own record confirms its decision, so by then all journals must have it."""
+def test_the_others_are_written_before_the_decision_that_confirms_it() -> None:
+    """A query's own record confirms its decision, so by then all journals must have it. The batch is counted before all that."""
     drivers = share_gate(a=[0.5], b=[None])
     instructions = drivers["a"].core.end_batch(ended(0, 1_000.0))
-    assert [i.query for i in instructions if isinstance(i, Append)] == ["b", None]
+    written = [(i.query, [type(record) for record in i.records]) for i in instructions if isinstance(i, Append)]
+    assert written == [(None, [BatchRecord]), ("b", [DecisionRecord]), (None, [DecisionRecord])]
 
 
 def test_if_another_journal_is_full_the_decision_never_holds() -> None:
@@ -362,31 +363,6 @@ def test_an_empty_batch_is_recorded_with_the_keep_in_force() -> None:
     assert driver.journal.batches[1].keep == 1.0
 
 
-def test_the_memory_of_the_controller_is_as_young_as_the_last_batch() -> None:
-    """Also if its decisions have changed nothing since: it learns from every batch."""
-    driver = alone(0.5)
-    for _ in range(10):
-        end_batch(driver)
-    again = alone(0.5, journal=reread(driver.journal))
-    assert again.core.controller.asked == driver.core.controller.asked == 10  # type: ignore[attr-defined]
-
-
-def test_a_wish_that_another_query_undercuts_is_known_after_a_restart() -> None:
-    drivers = share_gate(a=[0.25, 0.75], b=[0.5])
-    end_batch(drivers["a"])
-    end_batch(drivers["b"])  # a keeps less, so nothing changes
-    gate, clock = SlotGate("in", EqualShare()), drivers["a"].clock
-    again = {
-        label: MemoryDriver(ByArrival([gate], Scripted(0.75), label), reread(driver.journal), clock)
-        for label, driver in drivers.items()
-    }
-    for driver in again.values():
-        driver.siblings = again
-        driver.restore()
-    end_batch(again["a"])
-    assert gate.ring.current == (0.5,), "b still wants no more than half"
-
-
 def test_a_query_that_joins_a_gate_later_restores_all_its_slots() -> None:
     """Its rows are judged by decisions from before it came, and its replay must be too, whoever else is there."""
     gate, clock = SlotGate("in", EqualShare()), [1_000.0]
@@ -405,7 +381,7 @@ def test_a_query_that_joins_a_gate_later_restores_all_its_slots() -> None:
 
 def test_the_keep_of_a_single_gate_counts_by_arrival_too() -> None:
     gates = [SlotGate(name, EqualShare()) for name in ("a", "b")]
-    core = ByArrival(gates, Scripted(Decision(0.5, {"b": 0.125})))
+    core = ByArrival(gates, Scripted(Decision(0.5, gates={"b": 0.125})))
     driver = MemoryDriver(core).restore()
     driver.carry_out(core.end_batch(ended(0, 1_000.0, gate="a")))
     assert driver.journal.decisions[0].gates == {"a": (0.5,), "b": (0.125,)}

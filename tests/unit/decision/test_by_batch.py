@@ -60,7 +60,7 @@ def test_no_opinion_leaves_the_keep_as_it_is() -> None:
 
 
 def test_single_gates_get_their_own_keep() -> None:
-    core = ByBatch([SlotGate(name, EqualShare()) for name in ("a", "b")], Scripted(Decision(0.5, {"b": 0.125})))
+    core = ByBatch([SlotGate(name, EqualShare()) for name in ("a", "b")], Scripted(Decision(0.5, gates={"b": 0.125})))
     (append,) = core.plan_batch(planned(0))
     assert isinstance(append, Append)
     assert append.records[0].gates == {"a": (0.5,), "b": (0.125,)}  # type: ignore[union-attr]

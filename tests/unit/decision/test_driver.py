@@ -51,7 +51,7 @@ class LoggedDriver:
             raise OSError("gone")
         self.log.append(f"publish {gate}")
 
-    def warn(self, message: str) -> None:
+    def warn(self, message: str, error: Exception | None = None) -> None:
         self.log.append(f"warn {message}")
 
 
