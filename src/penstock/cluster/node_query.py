@@ -73,7 +73,7 @@ class NodeSizes:
 
     def read(self, checkpoint: Checkpoint, batch_id: int) -> dict[str, int]:
         """Return the rows by entry."""
-        rows = checkpoint.entry_rows(batch_id, self._query.plan.entries, DirectoryTransport.rows_of)
+        rows = checkpoint.count_rows(batch_id, self._query.plan.entries, DirectoryTransport.count_rows)
         before = {name: count.offered for name, count in self._before.items()}
         return {name: count if count is not None else before.get(name, 0) for name, count in rows.items()}
 
@@ -108,7 +108,7 @@ class NodeCounter:
         }
         outputs = {
             name: output if output.rows is not None else OutputRecord(written[name], output.mean_delay_s, output.worst_delay_s)
-            for name, output in query.written.items()
+            for name, output in query.output_records.items()
         }
         return BatchCounts(counts, readings, outputs or None)
 
