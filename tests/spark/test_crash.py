@@ -117,7 +117,7 @@ def rows_of_batches(checkpoint: Checkpoint) -> dict[int, range]:
 def expected(mode: str, journal: JournalState, ranges: dict[int, range], start_s: float) -> dict[int, np.ndarray]:
     """Which rows each batch must have kept, from offsets, journal and numpy twin alone."""
     times = start_s + b_model(RATE, DURATION_S, bias=0.565, seed=5)
-    ring = SlotRing(1, bounded=mode == "by-arrival")
+    ring = SlotRing(1, is_bounded=mode == "by-arrival")
     ring.merge([(d.from_slot, d.gates["in"]) for d in journal.decisions if d.from_slot is not None])
     kept = {}
     for batch_id, rows in ranges.items():

@@ -130,7 +130,7 @@ class LocalFleet:
 
 
 def _read_message(log: Path) -> str:
-    """Return why a process ended, from its log: its last line of ours, or else its last line."""
+    """Return why a process ended, from its log: the last message of Penstock, or else the last line."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
     messages = [line.removeprefix("penstock: ") for line in lines if line.startswith("penstock: ")]
     return messages[-1] if messages else lines[-1] if lines else "it left no message"

@@ -22,11 +22,11 @@ def local_session(name: str, cores: int = 2, scratch: Path | None = None, **conf
     Parameters
     ----------
     name
-        The name of the application, behind ``penstock-``.
+        The application is called ``penstock-<name>``.
     cores
         How many tasks run at once; also the number of shuffle partitions.
     scratch
-        The directory below which Spark writes; the system's temporary directory and the working directory without it.
+        The directory below which Spark writes; by default the temporary and the working directory.
     conf
         Further settings of Spark, and ``master``, by default ``local[cores]``.
 
