@@ -1,4 +1,4 @@
-"""What the operators of ads.yaml do that takes more than an expression."""
+"""Those operators of ads.yaml that take more than an expression."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DoubleType, StructField, StructType
 
+SECONDS_PER_CLICK = 0.004
 
-def scored(clicks: DataFrame) -> DataFrame:
-    """Score each click: four milliseconds of a model that is not here."""
+
+def score_clicks(clicks: DataFrame) -> DataFrame:
+    """Score each click. A busy loop of four milliseconds per click stands in for a model."""
     schema = StructType([*clicks.schema.fields, StructField("score", DoubleType())])
     return clicks.mapInArrow(_score, schema)
 
 
 def _score(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        end = time.perf_counter() + 0.004 * batch.num_rows
-        while time.perf_counter() < end:
+        end_s = time.perf_counter() + SECONDS_PER_CLICK * batch.num_rows
+        while time.perf_counter() < end_s:
             pass
-        table = pa.Table.from_batches([batch])
-        mixed = pc.bit_wise_and(pc.multiply(table["seq"], 2654435761), 1023)
-        yield from table.append_column("score", pc.divide(mixed.cast(pa.float64()), 1024.0)).to_batches()
+        clicks = pa.Table.from_batches([batch])
+        hashes = pc.bit_wise_and(pc.multiply(clicks["seq"], 2654435761), 1023)
+        yield from clicks.append_column("score", pc.divide(hashes.cast(pa.float64()), 1024.0)).to_batches()

@@ -157,9 +157,9 @@ def run_network(
 def _wait_for(fleet: LocalFleet, condition: Any, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
-        fleet.notice()
-        if fleet.failed:
-            name, message = next(iter(fleet.failed.items()))
+        fleet.collect_failures()
+        if fleet.failures:
+            name, message = next(iter(fleet.failures.items()))
             raise PenstockError(f"{name}: {message}")
         time.sleep(0.1)
 
@@ -181,7 +181,7 @@ def _collect(network: Network, fleet: LocalFleet, start_s: float, end_s: float) 
         for name in entries_of(network, node):
             if name in network.inputs:  # each has its own query here, named after its operator
                 checkpoint = Checkpoint(folder / "queries" / network.consumers[name][0])
-                offset = checkpoint.offsets(max(checkpoint.planned()))[0]
+                offset = checkpoint.offsets(max(checkpoint.list_planned()))[0]
                 played[name] = float(json.loads(offset or "{}")["t0"])
     return NetworkRun(network, start_s, end_s, written, status, journals, played)
 

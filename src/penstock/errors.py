@@ -1,4 +1,4 @@
-"""Errors that Penstock raises: one line that names the value, the place and what would be right."""
+"""The errors that Penstock raises: each is one line that says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ __all__ = ["JournalError", "PenstockError"]
 
 
 class PenstockError(ValueError):
-    """Something the caller can put right; the message is one line and says how."""
+    """Something that the caller can correct; the message is one line and says how."""
 
 
 class JournalError(PenstockError):
-    """The journal can't be opened, belongs to another job, or can't be written."""
+    """The journal can't be opened or written, or belongs to another job."""

@@ -105,7 +105,7 @@ def run_with_kills(mode: str, directory: Path, seed: int, kills: int) -> float:
 def rows_of_batches(checkpoint: Checkpoint) -> dict[int, range]:
     """Which rows each batch took in, from Spark's offset log."""
     ranges, first = {}, 0
-    for batch_id in checkpoint.committed():
+    for batch_id in checkpoint.list_committed():
         (end,) = checkpoint.offsets(batch_id)
         last = rows_between(None, end)
         assert last is not None
@@ -117,7 +117,7 @@ def rows_of_batches(checkpoint: Checkpoint) -> dict[int, range]:
 def expected(mode: str, journal: JournalState, ranges: dict[int, range], start_s: float) -> dict[int, np.ndarray]:
     """Which rows each batch must have kept, from offsets, journal and numpy twin alone."""
     times = start_s + b_model(RATE, DURATION_S, bias=0.565, seed=5)
-    ring = SlotRing(1, bounded=mode == "by-arrival")
+    ring = SlotRing(1, is_bounded=mode == "by-arrival")
     ring.merge([(d.from_slot, d.gates["in"]) for d in journal.decisions if d.from_slot is not None])
     kept = {}
     for batch_id, rows in ranges.items():
@@ -221,7 +221,7 @@ def test_keys_of_a_join_stay_whole_through_crashes(crashed: Crashed) -> None:
     seen = Counter(row["left_seq"] for row in pairs)
     assert set(seen.values()) == {1}, "none twice"
     checkpoint = Checkpoint(tmp_path / "checkpoint")
-    ends = checkpoint.offsets(max(checkpoint.committed()))
+    ends = checkpoint.offsets(max(checkpoint.list_committed()))
     read = min(rows_between(None, end) or 0 for end in ends)
     u = uniform(gate_seed("key "), [pa.array(np.arange(KEYS))])
     always = set(np.flatnonzero(u < min(KEEPS)).tolist())

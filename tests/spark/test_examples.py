@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -41,10 +44,10 @@ def test_priorities(session: SparkSession) -> None:
 
 
 def test_load_aware(session: SparkSession) -> None:
-    found = load("load_aware").main(batches=10)
-    cheap, dear = found["cheap"], found["dear"]
-    assert cheap[0] > 5 * dear[0]  # there are four times as many
-    assert 3 < cheap[1] / dear[1] < 5  # as the weights know
+    counts = load("load_aware").main(batches=10)
+    (cheap_kept, cheap_estimate), (expensive_kept, expensive_estimate) = counts["cheap"], counts["expensive"]
+    assert cheap_kept > 5 * expensive_kept
+    assert 3 < cheap_estimate / expensive_estimate < 5  # there are four times as many cheap rows
 
 
 def test_ads(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,11 +61,11 @@ def test_ads(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     register_replay(session)
     network = load_network(EXAMPLES / "ads.yaml")
     nodes = {name: Deployment(session, network, name, DirectoryTransport(tmp_path), tmp_path) for name in network.nodes}
-    assert [query.plan.operators for query in nodes["edge"].queries] == [("shown",), ("scored", "genuine")]
+    assert [query.plan.operators for query in nodes["edge"].queries] == [("clean",), ("score", "suspicious")]
     gates = [gate.name for node in nodes.values() for query in node.queries for gate in query.gates]
-    assert gates == ["views", "clicks", "shown->seen", "genuine->alarm"]
-    seen, alarm = nodes["centre"].queries
-    assert seen.df.columns == ["window", "key", "views", "arrival"]
+    assert gates == ["views", "clicks", "clean->count", "suspicious->alarm"]
+    count, alarm = nodes["centre"].queries
+    assert count.df.columns == ["window", "key", "views", "arrival"]
     assert "score" in alarm.df.columns
 
 
@@ -77,5 +80,50 @@ def test_dashboard(session: SparkSession, capsys: pytest.CaptureFixture[str]) ->
 def test_join(session: SparkSession) -> None:
     everybody, joined, pairs = load("join").main(batches=4)
     assert 0.3 * everybody < joined < 0.7 * everybody
-    # Five rows a user, batch and side: 25 pairs a user and batch. The first batch is kept whole or as the last decision was.
+    # Five rows per user, batch and side: 25 pairs per user and batch. The first batch is kept whole or as the last decision was.
     assert pairs >= 25 * joined * 3
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """The environment of a shell in which nobody activated the virtual environment: ``python3`` has no Penstock."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python3"
+    python.write_text(f'#!/bin/sh\nexec "{Path(sys.executable).resolve()}" -I -S "$@"\n')
+    python.chmod(0o755)
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    return variables | {"PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def run(arguments: list[str], environment: dict[str, str], directory: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command,
+        env=environment,
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_quickstart_runs_where_another_python_is_on_the_path(environment: dict[str, str], tmp_path: Path) -> None:
+    result = run([str(EXAMPLES / "quickstart.py")], environment, tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "-- batch 0" in result.stdout
+    assert "Ledger" in result.stdout
+
+
+def test_a_job_whose_workers_run_another_python_ends_in_one_line(environment: dict[str, str], tmp_path: Path) -> None:
+    code = (
+        "from pyspark.sql import SparkSession\n"
+        "from penstock import register_replay\n"
+        "register_replay(SparkSession.builder.master('local[1]').getOrCreate())\n"
+    )
+    result = run(["-c", code], environment, tmp_path)
+    assert result.returncode != 0
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("penstock.errors.PenstockError: ")]
+    assert f"can't import penstock: set PYSPARK_PYTHON={sys.executable} before the session starts" in line
+    assert result.stderr.rstrip().endswith(line)

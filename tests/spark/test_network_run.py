@@ -197,7 +197,7 @@ def test_a_large_batch_says_how_large_it_is(session: SparkSession, tmp_path: Pat
     transport = DirectoryTransport(tmp_path)
     transport.write("a->b", session.range(60_000), 1, 60_000)
     files = list((transport.directory("a->b") / "batch_id=000000001").glob("*.parquet"))
-    assert sum(transport.rows_of(f"file://{path}") or 0 for path in files) == 60_000
+    assert sum(transport.count_rows(f"file://{path}") or 0 for path in files) == 60_000
 
 
 def test_a_batch_that_is_replayed_is_written_once(session: SparkSession, tmp_path: Path) -> None:
@@ -210,8 +210,42 @@ def test_a_batch_that_is_replayed_is_written_once(session: SparkSession, tmp_pat
     place = transport.directory("a->b")
     assert sorted(path.name for path in place.iterdir()) == ["batch_id=000000007", "batch_id=000000008"]
     assert [path.name for path in (place / "batch_id=000000007").iterdir()] == ["rows-100-0.parquet"]
-    assert transport.rows_of("x/rows-100-0.parquet") == 100
-    assert transport.rows_of("x/part-0.parquet") is None
+    assert transport.count_rows("x/rows-100-0.parquet") == 100
+    assert transport.count_rows("x/part-0.parquet") is None
+
+
+def test_columns_may_have_dots_and_backticks_in_their_names(session: SparkSession, tmp_path: Path) -> None:
+    times = pa.array([1_700_000_000_000_000 + 1_000 * n for n in range(ROWS)], pa.timestamp("us", tz="UTC"))
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"at.time": times, "the`n.o": list(range(ROWS))}), tmp_path / "in" / "rows.parquet")
+    network = parse_network(
+        f"""
+nodes: {{A: , B: }}
+inputs:
+  i:
+    format: parquet
+    schema: "`at.time` TIMESTAMP, `the``n.o` BIGINT"
+    arrival: at.time
+    watermark: 1s
+    options: {{path: {tmp_path / "in"}}}
+operators:
+  a: {{node: A, kind: delay, from: i, cost: 0, selectivity: 0.5}}
+  b: {{node: B, kind: map, from: a, cost: 0, select: ["`at.time`", "`the``n.o` as n"]}}
+outputs: {{q: {{from: b}}}}
+"""
+    )
+    runtimes = [node(network, name, tmp_path / "run") for name in ("A", "B")]
+    threads = [run_in_thread(runtime, session) for runtime in runtimes]
+    status = tmp_path / "run" / "nodes" / "B" / "status.json"
+    until(lambda: status.exists() and json.loads(status.read_text())["gates"].get("a->b", [0])[0], *threads[1])
+    for runtime in runtimes:
+        runtime.stop()
+    for thread, errors in threads:
+        thread.join()
+        assert not errors
+    numbers = [row["n"] for row in rows_of(tmp_path / "run" / "outputs" / "q")]
+    assert len(set(numbers)) == len(numbers)
+    assert 0.45 * ROWS < len(numbers) < 0.55 * ROWS
 
 
 BROKEN = "tests.spark.broken_operators"
@@ -259,7 +293,7 @@ def test_what_can_be_planned_but_not_run_is_refused(session: SparkSession, tmp_p
     with pytest.raises(PenstockError, match="node 'C' runs no operator: place one there, or remove the node"):
         node(lonely, "A", tmp_path / "1").run(spark=session)
     unread = parse_network(TWO.replace("format: penstock-replay, ", ""))
-    with pytest.raises(PenstockError, match=r"input 'i': say with 'format' and 'options' how it is read"):
+    with pytest.raises(PenstockError, match=r"input 'i': say with 'format' and 'options' how to read it"):
         node(unread, "A", tmp_path / "2").run(spark=session)
     wrong = parse_network(TWO.replace("generator: constant", "generator: magic"))
     with pytest.raises(PenstockError, match=r"input 'i' can't be read: .*magic") as found:
@@ -348,7 +382,7 @@ def test_a_fleet_outlives_one_of_its_processes_and_stops_together(tmp_path: Path
         os.kill(victim, signal.SIGKILL)
         batches = sum(status("A")["batches"].values())
         wait(lambda: sum(status("A")["batches"].values()) > batches + 1)
-        helper.start_one("B")
+        helper.start_process("B")
         wait(lambda: status("B").get("pid") not in (None, victim) and status("B")["outputs"])
         state = json.loads((run / "coordinator" / "status.json").read_text())
         assert state["reporting"] == ["A", "B"]

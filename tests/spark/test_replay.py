@@ -23,9 +23,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from penstock.errors import PenstockError
 from penstock.simulation.traffic import b_model, constant
-from penstock.spark import replay
 from penstock.spark.offsets import rows_between
 from penstock.spark.replay import ReplaySource, register_replay
+from penstock.spark.replay import reader as replay_reader
+from penstock.spark.replay.reader import ReplayReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,18 +49,18 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """A wall clock to set by hand, in seconds after T0."""
     now = [0.0]
-    monkeypatch.setattr(replay, "_now_us", lambda: round((T0 + now[0]) * 1e6))
+    monkeypatch.setattr(replay_reader, "_now_us", lambda: round((T0 + now[0]) * 1e6))
     return now  # type: ignore[return-value]
 
 
-def reader(**options: Any) -> replay._ReplayReader:
+def reader(**options: Any) -> ReplayReader:
     source = ReplaySource({name: str(value) for name, value in options.items()})
     made = source.streamReader(source.schema())
-    assert isinstance(made, replay._ReplayReader)
+    assert isinstance(made, ReplayReader)
     return made
 
 
-def rows(made: replay._ReplayReader, start: int, end: int, t0: float = T0) -> pa.Table:
+def rows(made: ReplayReader, start: int, end: int, t0: float = T0) -> pa.Table:
     parts = made.partitions({"n": start, "t0": t0}, {"n": end, "t0": t0})
     return pa.Table.from_batches([batch for part in parts for batch in made.read(part)])
 
@@ -171,7 +172,7 @@ class TestOffsets:
     def test_rows_do_not_depend_on_how_they_are_cut(self, monkeypatch: pytest.MonkeyPatch) -> None:
         options = GENERATOR | {"keys": "zipf", "key_count": "50", "cost_classes": "1ms,10ms", "payload_bytes": "5"}
         whole = rows(reader(**options, partitions=1), 0, 1000)
-        monkeypatch.setattr(replay, "_BATCH_ROWS", 64)
+        monkeypatch.setattr(replay_reader, "_BATCH_ROWS", 64)
         pieces = [rows(reader(**options, partitions=3), low, low + 100) for low in range(0, 1000, 100)]
         assert pa.concat_tables(pieces).equals(whole)
         assert {len(value.as_py()) for value in whole["payload"]} == {5}

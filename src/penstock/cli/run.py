@@ -110,22 +110,22 @@ def _watch(fleet: LocalFleet, seconds: float | None) -> int:
     begin_s = time.monotonic()
     try:
         with Live(_tabulate_nodes(fleet), console=Console(stderr=True), refresh_per_second=2) as live:
-            while fleet.alive and not stop_signals and (seconds is None or time.monotonic() - begin_s < seconds):
+            while fleet.is_alive and not stop_signals and (seconds is None or time.monotonic() - begin_s < seconds):
                 time.sleep(0.25)
-                fleet.notice()
+                fleet.collect_failures()
                 live.update(_tabulate_nodes(fleet))
     finally:
         fleet.stop()
-    for name, message in fleet.failed.items():
+    for name, message in fleet.failures.items():
         who = "the coordinator" if name == "coordinator" else f"node {name!r}"
         typer.echo(f"penstock: {message if message.startswith(who) else f'{who} stopped: {message}'}", err=True)
-    return 1 if fleet.failed else 0
+    return 1 if fleet.failures else 0
 
 
 def _tabulate_nodes(fleet: LocalFleet) -> Table:
     table = Table("node", "state", "batches", "offered", "kept", "batch interval", "decision")
     for name, process in fleet.processes.items():
-        state = "running" if process.poll() is None else "failed" if name in fleet.failed else "stopped"
+        state = "running" if process.poll() is None else "failed" if name in fleet.failures else "stopped"
         table.add_row(name, state, *(Text(cell) for cell in _describe_status(fleet.status(name), name)))
     return table
 

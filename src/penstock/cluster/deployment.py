@@ -1,4 +1,4 @@
-"""From a node of a network to streaming queries with gates at every drop location."""
+"""Turns a node of a network into streaming queries, with a gate at every drop location."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from penstock.cluster.operators import add_watermark, apply_operator, arrival_column, build_frames, open_stream
+from penstock.cluster.operators import add_watermark, apply_operator, build_frames, find_arrival_column, open_stream
 from penstock.cluster.transport import Transport
 from penstock.errors import PenstockError
 from penstock.journal.records import OutputRecord
 from penstock.network.model import Network, arc_name
 from penstock.network.queries import NodeQuery, queries_of
-from penstock.spark.catalyst import RowMeter, new_tag, tagged
+from penstock.spark.catalyst import RowMeter, new_tag, tag_condition
+from penstock.spark.columns import bigint
 from penstock.spark.gates import Gate, GateSpecification, build_gate
-from penstock.spark.writers import batch_writer
+from penstock.spark.writers import build_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,11 +28,11 @@ __all__ = ["DeployedQuery", "Deployment", "check_deployable"]
 
 
 class _Probe:
-    """Counts the rows that pass, in the generated code."""
+    """Counts the rows that pass, inside the generated code."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._meter = RowMeter(spark)
-        self._condition = tagged(new_tag(), self._meter.counting(F.lit(1).cast("bigint")))
+        self._condition = tag_condition(new_tag(), self._meter.add(bigint(1)))
 
     def apply(self, df: DataFrame) -> DataFrame:
         return df.where(self._condition)
@@ -42,7 +42,13 @@ class _Probe:
 
 
 def check_deployable(network: Network) -> None:
-    """Refuse what can be planned but not run."""
+    """Refuse a network that can be planned but not run.
+
+    Raises
+    ------
+    PenstockError
+        If a node runs no operator, or an output reads an input directly.
+    """
     used = {operator.node for operator in network.operators.values()}
     for name, node in network.nodes.items():
         if name not in used:
@@ -52,13 +58,13 @@ def check_deployable(network: Network) -> None:
         if output.source in network.inputs:
             line = f"line {output.line}: " if output.line is not None else ""
             raise PenstockError(
-                f"{line}output {name!r} reads input {output.source!r} itself, which no node runs: put an operator between"
+                f"{line}output {name!r} reads input {output.source!r} directly, so no node runs it: put an operator between"
             )
 
 
 @dataclass(slots=True)
 class DeployedQuery:
-    """One streaming query of a node: its stream, its gates, and what it does to each micro-batch."""
+    """One streaming query of a node: its stream, its gates, and what it does with each micro-batch."""
 
     plan: NodeQuery
     df: DataFrame
@@ -70,10 +76,10 @@ class DeployedQuery:
     network: Network
     transport: Transport
     outputs: dict[str, Any]
-    written: dict[str, OutputRecord] = field(default_factory=dict)
+    output_records: dict[str, OutputRecord] = field(default_factory=dict)
     """What the last batch wrote to each output."""
     expected_rows: int | None = None
-    """How many rows the batch has at the entries, where that is known."""
+    """How many rows the batch has at the entries; ``None`` if that is not known."""
 
     @property
     def gates(self) -> tuple[Gate, ...]:
@@ -81,30 +87,30 @@ class DeployedQuery:
         return (*self.entry_gates.values(), *self.arc_gates.values())
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Run the branches of one micro-batch and write what leaves."""
-        self.written.clear()
+        """Run the branches of one micro-batch and write what leaves the query."""
+        self.output_records.clear()
         plan = self.plan
         frames: dict[str, DataFrame] = {plan.tip: df}
-        held: list[DataFrame] = []
+        persisted: list[DataFrame] = []
         try:
             if len(self.part.consumers[plan.tip]) > 1:
-                self._hold(plan.tip, frames, held)
+                self._persist(plan.tip, frames, persisted)
             for name in plan.branches:
                 operator = self.part.operators[name]
                 sources = [self._pass_gate(source, name, frames) for source in operator.sources]
                 frames[name] = self.probes[name].apply(apply_operator(self.network, operator, sources))
                 if len(self.part.consumers[name]) > 1:
-                    self._hold(name, frames, held)
+                    self._persist(name, frames, persisted)
             for source, target in plan.ends:
                 self._write(self._pass_gate(source, target, frames), target, batch_id)
         finally:
-            for frame in held:
+            for frame in persisted:
                 frame.unpersist()
 
-    def _hold(self, name: str, frames: dict[str, DataFrame], held: list[DataFrame]) -> None:
-        """What several read is computed once."""
+    def _persist(self, name: str, frames: dict[str, DataFrame], persisted: list[DataFrame]) -> None:
+        """Compute once what several operators read."""
         frames[name] = frames[name].persist()
-        held.append(frames[name])
+        persisted.append(frames[name])
 
     def _pass_gate(self, source: str, target: str, frames: Mapping[str, DataFrame]) -> DataFrame:
         gate = self.arc_gates.get(arc_name(source, target))
@@ -116,32 +122,51 @@ class DeployedQuery:
             return
         writer = self.outputs[target]
         table = writer(df, batch_id)
-        self.written[target] = _measure_delay(table, arrival_column(self.network, df))
+        self.output_records[target] = _measure_delay(table, find_arrival_column(self.network, df))
 
     def take_counts(self, entries: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int], dict[str, tuple[int, int]]]:
-        """Rows into and out of each operator since the last call, and (offered, kept) at each gate behind a split.
+        """Return the rows into and out of each operator since the last call, and (offered, kept) of each gate behind a split.
 
-        ``entries`` are the rows that the gates at the entries kept.
+        ``entries`` says how many rows each gate at an entry kept.
         """
         out = {**dict.fromkeys(self.plan.entries, 0), **entries}
         out |= {name: probe.take() for name, probe in self.probes.items()}
         kept = {name: gate.take_reading().kept for name, gate in self.arc_gates.items()}
         into = {
-            name: sum(kept.get(arc_name(source, name), out.get(source, 0)) for source in self._sources(name))
+            name: sum(kept.get(arc_name(source, name), out.get(source, 0)) for source in self._name_sources(name))
             for name in self.plan.operators
         }
         split = {name: (out[name.partition("->")[0]], rows) for name, rows in kept.items()}
         return into, {name: out[name] for name in self.plan.operators}, split
 
-    def _sources(self, name: str) -> tuple[str, ...]:
-        """The sources of an operator, a cut by its arc's name."""
+    def _name_sources(self, name: str) -> tuple[str, ...]:
+        """Return the sources of an operator; one that is read through the transport goes by the name of its arc."""
         cuts = set(self.plan.entries)
         sources = self.part.operators[name].sources
         return tuple(arc_name(source, name) if arc_name(source, name) in cuts else source for source in sources)
 
 
 class Deployment:
-    """The queries of one node."""
+    """The queries of one node, built and ready to start.
+
+    Parameters
+    ----------
+    spark
+        The session of the node.
+    network
+        The whole network.
+    node
+        The name of the node.
+    transport
+        Carries rows from and to other queries.
+    outputs
+        The directory below which outputs are written that name no path.
+
+    Raises
+    ------
+    PenstockError
+        If the network can't be run, the node is unknown, or an operator does not fit.
+    """
 
     def __init__(self, spark: SparkSession, network: Network, node: str, transport: Transport, outputs: Path) -> None:
         check_deployable(network)
@@ -162,8 +187,8 @@ class Deployment:
         for entry in plan.entries:
             df = self._open(entry)
             if entry in self.part.inputs:
-                entry_gates[entry], df = self._gate(df, entry, base_s)
-            else:  # a cut: what comes through it was let through before
+                entry_gates[entry], df = self._build_gate(df, entry, base_s)
+            else:  # rows of another query on this node, which its gate has let pass already
                 probes[entry] = _Probe(self.spark)
                 df = probes[entry].apply(df)
             frames[entry] = df
@@ -182,7 +207,7 @@ class Deployment:
             if len(consumers) > 1:
                 for consumer in consumers:
                     arc = arc_name(name, consumer)
-                    arc_gates[arc], _ = self._gate(self._frames[name.partition("->")[0]], arc, base_s)
+                    arc_gates[arc], _ = self._build_gate(self._frames[name.partition("->")[0]], arc, base_s)
         ends = [target for _, target in plan.ends if target in self.network.outputs]
         return DeployedQuery(
             plan,
@@ -194,25 +219,25 @@ class Deployment:
             probes,
             self.network,
             self._transport,
-            {target: self._sink(target) for target in ends},
+            {target: self._build_sink(target) for target in ends},
         )
 
     def _open(self, entry: str) -> DataFrame:
-        """An input is read from outside; an arc, from another node or from a query beside, through the transport."""
+        """Open an input from outside, or an arc from another query through the transport."""
         source = entry.partition("->")[0]
         if source in self.network.inputs and entry in self.part.inputs:
             return open_stream(self.spark, self.network, source)
         given = self.network.work.get(entry, {}).get("max_batches")
         if given is not None and not (str(given).isdigit() and int(given) > 0):
             raise PenstockError(f"link {entry!r}: max_batches must be a positive whole number, got {given!r}")
-        most = None if given is None else int(given)
-        return add_watermark(self.network, self._transport.read(self.spark, entry, self._frames[source].schema, most))
+        max_batches = None if given is None else int(given)
+        return add_watermark(self.network, self._transport.read(self.spark, entry, self._frames[source].schema, max_batches))
 
-    def _gate(self, df: DataFrame, name: str, base_s: float) -> tuple[Gate, DataFrame]:
-        return build_gate(df, GateSpecification(name, arrival=arrival_column(self.network, df)), base_s)
+    def _build_gate(self, df: DataFrame, name: str, base_s: float) -> tuple[Gate, DataFrame]:
+        return build_gate(df, GateSpecification(name, arrival=find_arrival_column(self.network, df)), base_s)
 
-    def _sink(self, name: str) -> Any:
-        """Return what writes an output: Parquet beside the network's state, unless it says otherwise."""
+    def _build_sink(self, name: str) -> Any:
+        """Return what writes an output: by default Parquet below the run directory."""
         work = self.network.work.get(name, {})
         kind = str(work.get("format", "parquet"))
         options = dict(work.get("options", {}))
@@ -222,13 +247,13 @@ class Deployment:
         if kind == "parquet" and not options and ":" not in str(path).split("/", 1)[0]:
             return _CollectingWriter(Path(str(path)))
         try:
-            return batch_writer(self.spark, kind, path=path, name=name, options=options)
+            return build_writer(self.spark, kind, path=path, name=name, options=options)
         except PenstockError as error:
             raise PenstockError(f"output {name!r}: {error}") from error
 
 
 class _CollectingWriter:
-    """Parquet files of whole batches, through the driver: answers are few, and their delay is measured on the way."""
+    """Writes one Parquet file per batch, through the driver: answers are few, and their delay is measured on the way."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -247,13 +272,13 @@ class _CollectingWriter:
 
 
 def _measure_delay(table: pa.Table | None, arrival: str | None) -> OutputRecord:
-    """How late the rows of a batch are, where they still know when they came."""
+    """Return how many rows a batch wrote and how late they are, if they still have the time they arrived."""
     if table is None:
         return OutputRecord(None)
     if arrival is None or not table.num_rows:
         return OutputRecord(table.num_rows)
-    arrived = table[arrival].cast(pa.timestamp("us")).cast(pa.int64()).drop_null().to_numpy() / 1e6
-    if not arrived.size:
+    arrivals_s = table[arrival].cast(pa.timestamp("us")).cast(pa.int64()).drop_null().to_numpy() / 1e6
+    if not arrivals_s.size:
         return OutputRecord(table.num_rows)
     now_s = time.time()
-    return OutputRecord(table.num_rows, float(now_s - arrived.mean()), float(now_s - arrived.min()))
+    return OutputRecord(table.num_rows, float(now_s - arrivals_s.mean()), float(now_s - arrivals_s.min()))

@@ -1,4 +1,4 @@
-"""The processes of a network on this machine: started together, watched, stopped together."""
+"""The processes of a network on this machine: started together, watched, and stopped together."""
 
 from __future__ import annotations
 
@@ -19,12 +19,30 @@ from penstock.network.model import Network
 
 __all__ = ["LocalFleet"]
 
-_GRACE_S = 60.0
+_STOP_TIMEOUT_S = 60.0
 COORDINATOR = "coordinator"
 
 
 class LocalFleet:
-    """One process a node, and one for the coordinator where the manager needs it. Each writes its log beside its state."""
+    """Runs one process per node, and one for the coordinator if the manager needs it. Each writes its log beside its state.
+
+    Parameters
+    ----------
+    path
+        The YAML file of the network, which each process loads.
+    network
+        The network in it.
+    directory
+        The run directory, where the processes keep state, logs and messages.
+    manager
+        Who decides where to shed, as in ``penstock run --manager``.
+    pace
+        How often a query takes a micro-batch, such as ``"2s"``.
+    epsilon
+        The relative error that approximate planners may make.
+    keep
+        Fixed keep probabilities by gate, instead of a manager.
+    """
 
     def __init__(
         self,
@@ -39,77 +57,80 @@ class LocalFleet:
     ) -> None:
         self.network, self.run_directory = network, RunDirectory(directory)
         self._path, self._manager, self._epsilon = path, manager if keep is None else "none", epsilon
-        self._parent = ["--parent", str(os.getpid())]  # they stop if we are gone
+        self._parent = ["--parent", str(os.getpid())]  # they stop when this process is gone
         self._arguments = ["--dir", str(directory), "--manager", manager, "--pace", pace, "--epsilon", str(epsilon)]
         if keep is not None:
             self._arguments += ["--keep", ",".join(f"{name}={share}" for name, share in keep.items())]
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.logs: dict[str, Path] = {}
-        self.failed: dict[str, str] = {}
-        """Who has ended with an error, and its last words."""
+        self.failures: dict[str, str] = {}
+        """The processes that ended with an error, and the message each left."""
 
     def start(self, *, reset: bool = False) -> None:
-        """Start them all; what is wrong with the network is said before."""
+        """Check the network, then start all processes.
+
+        ``reset`` starts from scratch, even if the network has changed; earlier answers are moved aside.
+        """
         check_deployable(self.network)
         self.run_directory.claim(self.network, reset=reset)
         for node in self.network.nodes:
-            self.start_one(node)
+            self.start_process(node)
         if self._manager in CENTRAL:
-            self.start_one(COORDINATOR)
+            self.start_process(COORDINATOR)
 
-    def start_one(self, name: str) -> None:
-        """Start the process of a node, or the coordinator's; also again, after it has ended."""
+    def start_process(self, name: str) -> None:
+        """Start the process of a node, or the coordinator's; also to restart one that has ended."""
         if name == COORDINATOR:
             command = ["coordinate", str(self._path), "--dir", str(self.run_directory.root), "--method", self._manager]
             command += ["--epsilon", str(self._epsilon)]
-            place = self.run_directory.coordinator
+            directory = self.run_directory.coordinator
         else:
             command = ["run", str(self._path), "--node", name, *self._arguments]
-            place = self.run_directory.node(name)
-        place.mkdir(parents=True, exist_ok=True)
-        self.logs[name] = place / "log.txt"
-        self.failed.pop(name, None)
+            directory = self.run_directory.node(name)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.logs[name] = directory / "log.txt"
+        self.failures.pop(name, None)
         with self.logs[name].open("ab") as log:
-            self.processes[name] = subprocess.Popen(  # noqa: S603 - ourselves
+            self.processes[name] = subprocess.Popen(  # noqa: S603 - this program
                 [sys.executable, "-m", "penstock", *command, *self._parent],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for whoever watches; they are told once
+                start_new_session=True,  # Ctrl-C stops the watching process, which then stops these once
             )
 
     @property
-    def alive(self) -> bool:
-        """Whether some node still runs."""
+    def is_alive(self) -> bool:
+        """Whether at least one node still runs."""
         return any(process.poll() is None for name, process in self.processes.items() if name != COORDINATOR)
 
-    def notice(self) -> None:
-        """Find who has ended with an error; the others go on."""
+    def collect_failures(self) -> None:
+        """Note in ``failures`` which processes have ended with an error; the others go on."""
         for name, process in self.processes.items():
-            if process.poll() not in (None, 0, -signal.SIGTERM) and name not in self.failed:
-                self.failed[name] = _last_words(self.logs[name])
+            if process.poll() not in (None, 0, -signal.SIGTERM) and name not in self.failures:
+                self.failures[name] = _read_message(self.logs[name])
 
     def status(self, name: str) -> dict[str, Any] | None:
-        """What a process last wrote of itself."""
+        """Return the last status that a process wrote; ``None`` before the first."""
         return read_status(self.logs[name].parent / "status.json")
 
     def stop(self) -> None:
-        """Stop all: politely, between two batches, and those that don't listen for good."""
+        """Stop all processes after the batches that are running; kill those that do not end in time."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.terminate()
-        deadline = time.monotonic() + _GRACE_S
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
         for process in self.processes.values():
             try:
                 process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self.notice()
+        self.collect_failures()
 
 
-def _last_words(log: Path) -> str:
-    """Why a process ended, from its log: what it said in one line, or its last."""
+def _read_message(log: Path) -> str:
+    """Return why a process ended, from its log: the last message of Penstock, or else the last line."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
-    said = [line.removeprefix("penstock: ") for line in lines if line.startswith("penstock: ")]
-    return said[-1] if said else lines[-1] if lines else "it left no message"
+    messages = [line.removeprefix("penstock: ") for line in lines if line.startswith("penstock: ")]
+    return messages[-1] if messages else lines[-1] if lines else "it left no message"

@@ -79,7 +79,7 @@ class NodeSizes:
         """Return the rows by entry."""
         entries = self._query.plan.entries
         try:
-            rows = checkpoint.entry_rows(batch_id, entries, DirectoryTransport.rows_of)
+            rows = checkpoint.count_rows(batch_id, entries, DirectoryTransport.count_rows)
         except (OSError, ValueError, PenstockError):
             log.debug("the size of batch %d is not known", batch_id, exc_info=True)
             rows = dict.fromkeys(entries)
@@ -117,7 +117,7 @@ class NodeCounter:
         }
         outputs = {
             name: output if output.rows is not None else OutputRecord(written[name], output.mean_delay_s, output.worst_delay_s)
-            for name, output in query.written.items()
+            for name, output in query.output_records.items()
         }
         return BatchCounts(counts, readings, outputs or None)
 

@@ -1,8 +1,8 @@
 """What carries rows from one query to the next: an interface, and directories of Parquet micro-batches.
 
-A micro-batch of an arc is a directory ``<arc>/batch_id=N``, written under a name that readers don't see and then renamed: it is
-there whole or not at all. A batch that its query replays after a crash is there already, with the same rows, and is left alone.
-Spark's own file source reads it, once, and removes the files when it is done with them.
+A micro-batch of an arc is a directory ``<arc>/batch_id=N``. It is written under a hidden name and then renamed, so readers get
+all of it or nothing. A batch that is replayed after a crash exists already, with the same rows, and is not written again. Spark's
+file source reads each file once and deletes it afterwards.
 """
 
 from __future__ import annotations
@@ -25,23 +25,34 @@ if TYPE_CHECKING:
 
 __all__ = ["DirectoryTransport", "Transport"]
 
-_THROUGH_DRIVER = 50_000
-_KEPT_BATCHES = 50
+_MAX_DRIVER_ROWS = 50_000
+_RETAINED_BATCHES = 50
 _ROWS = re.compile(r"rows-(\d+)-")
 
 
 class Transport(Protocol):
-    """Carries the micro-batches of arcs. Kafka, or whatever comes later, needs these."""
+    """Carries the micro-batches of arcs. Another transport, such as Kafka, implements these two methods."""
 
     def write(self, arc: str, df: DataFrame, batch_id: int, expected_rows: int | None) -> pa.Table | None:
-        """Write one micro-batch, once; the rows, where they passed through here."""
+        """Write one micro-batch, once. Return its rows if they passed through the driver, otherwise ``None``."""
 
     def read(self, spark: SparkSession, arc: str, schema: StructType, max_batches: int | None = None) -> DataFrame:
-        """Return the arc as a stream, at most so many of its micro-batches at a time."""
+        """Return an arc as a stream that reads at most ``max_batches`` micro-batches at a time."""
 
 
 class DirectoryTransport:
-    """Arcs as directories below one root that all nodes see."""
+    """Carries arcs as directories below one root that all nodes can reach.
+
+    Parameters
+    ----------
+    root
+        The directory; created if it does not exist.
+
+    Raises
+    ------
+    PenstockError
+        If the directory can't be written.
+    """
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root).absolute()
@@ -53,20 +64,20 @@ class DirectoryTransport:
             raise PenstockError(f"the transport directory {self.root} can't be written: {error.strerror}") from error
 
     def directory(self, arc: str) -> Path:
-        """The directory of an arc. Spark reads some signs in a path as patterns, so they are spelt out."""
-        return self.root / re.sub(r"[^A-Za-z0-9_.-]", lambda sign: f"%{ord(sign[0]):x}", arc.replace("->", "--"))
+        """Return the directory of an arc. Spark takes some characters in a path as patterns, so they are escaped."""
+        return self.root / re.sub(r"[^A-Za-z0-9_.-]", lambda match: f"%{ord(match[0]):x}", arc.replace("->", "--"))
 
     def write(self, arc: str, df: DataFrame, batch_id: int, expected_rows: int | None) -> pa.Table | None:
-        """Write one micro-batch. A small one goes through the driver, which spares Spark's commit and a quarter of a second."""
+        """Write one micro-batch. A small one goes through the driver, which saves Spark's commit: a quarter of a second."""
         directory = self.directory(arc)
         final, temporary = directory / f"batch_id={batch_id:09d}", directory / f".batch_id={batch_id:09d}"
         if final.exists():
-            # Replayed: it is there. Its rows are not needed again, but the work upstream is counted, so it is done.
+            # A replay. Its rows are not needed again, but the operators upstream must run: their rows are counted.
             df.write.format("noop").mode("overwrite").save()
             return None
         shutil.rmtree(temporary, ignore_errors=True)
         table = None
-        if expected_rows is not None and expected_rows <= _THROUGH_DRIVER:
+        if expected_rows is not None and expected_rows <= _MAX_DRIVER_ROWS:
             table = df.toArrow()
             if table.num_rows:
                 temporary.mkdir(parents=True)
@@ -75,20 +86,20 @@ class DirectoryTransport:
             df.write.mode("overwrite").parquet(str(temporary))
         if temporary.exists():
             temporary.rename(final)
-        self._tidy(directory, batch_id)
+        self._remove_old(directory, batch_id)
         return table
 
-    def _tidy(self, directory: Path, batch_id: int) -> None:
-        """Remove directories that the reader has emptied, long after the batch could be replayed."""
-        if batch_id % _KEPT_BATCHES:
+    def _remove_old(self, directory: Path, batch_id: int) -> None:
+        """Remove directories that the reader has emptied, of batches too old to be replayed."""
+        if batch_id % _RETAINED_BATCHES:
             return
         for old in directory.glob("batch_id=*"):
             number = int(old.name.partition("=")[2])
-            if number <= batch_id - _KEPT_BATCHES and not any(old.glob("*.parquet")):
+            if number <= batch_id - _RETAINED_BATCHES and not any(old.glob("*.parquet")):
                 shutil.rmtree(old, ignore_errors=True)
 
     def read(self, spark: SparkSession, arc: str, schema: StructType, max_batches: int | None = None) -> DataFrame:
-        """Return the arc as a stream, at most so many of its micro-batches at a time."""
+        """Return an arc as a stream that reads at most ``max_batches`` micro-batches at a time."""
         directory = self.directory(arc)
         directory.mkdir(parents=True, exist_ok=True)
         reader = spark.readStream.schema(schema).option("recursiveFileLookup", "true").option("cleanSource", "delete")
@@ -97,8 +108,8 @@ class DirectoryTransport:
         return reader.parquet(str(directory))
 
     @staticmethod
-    def rows_of(path: str) -> int | None:
-        """How many rows a file has: from its name, where that says so, or from its footer."""
+    def count_rows(path: str) -> int | None:
+        """Return how many rows a file has, from its name or else from its footer; ``None`` if it can't be read."""
         match = _ROWS.search(path.rsplit("/", 1)[-1])
         if match:
             return int(match[1])

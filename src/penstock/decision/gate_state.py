@@ -72,7 +72,7 @@ class SlotGate(GateState):
     def __init__(self, name: str, shares: Shares, *, unit_name: Literal["row", "key"] = "row", is_bounded: bool = False) -> None:
         super().__init__(name, unit_name, shares.names)
         self.shares = shares
-        self.ring = SlotRing(shares.count, bounded=is_bounded)
+        self.ring = SlotRing(shares.count, is_bounded=is_bounded)
         self.wishes: dict[Any, float] = {}
         """What each query that reads the gate by arrival would keep, by its core."""
         self._tasks: int | None = None
@@ -80,7 +80,7 @@ class SlotGate(GateState):
     @property
     def is_bounded(self) -> bool:
         """Whether the rank of a row in its partition counts."""
-        return self.ring.bounded
+        return self.ring.is_bounded
 
     def entries(self, keep: float, full_rows: float | None = None) -> Entries:
         """Return the keep of each class and, for a bounded gate, how many rows per partition are kept in full."""

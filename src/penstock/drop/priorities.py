@@ -1,4 +1,4 @@
-"""Priority classes: one keep probability shared out by weight."""
+"""Priority classes: one keep probability, shared out among classes by weight."""
 
 from __future__ import annotations
 
@@ -16,19 +16,24 @@ OTHER = "(other)"
 
 
 class Priorities:
-    """Priority classes of rows: a class of weight 10 is kept ten times as often as one of weight 1, up to all of it.
+    """Priority classes of rows: a class of weight 10 is kept ten times as often as one of weight 1, until all of it is kept.
 
     Parameters
     ----------
     column
         The column with a row's class: its name, or an expression.
     weights
-        ``{value: weight}``. The key ``None`` stands for all other values; without it they get the least weight.
+        ``{value: weight}``. The key ``None`` stands for all other values; without it they get the lowest weight.
     costs
-        What a row of each class costs, relative to the others, 1 where it is not said. Of two classes of the same weight the
-        dearer one is kept less.
+        What a row of each class costs relative to the others, 1 by default. Of two classes with the same weight, the more
+        expensive one is kept less.
     floor
-        The least keep of every class, as long as there is that much to share out.
+        The lowest keep of every class, as long as there is that much to share out.
+
+    Raises
+    ------
+    PenstockError
+        If a weight, a cost or the floor is out of range, or a class has a cost and no weight.
 
     Examples
     --------
@@ -55,16 +60,16 @@ class Priorities:
             raise PenstockError("weights must name at least one class, for example {'gold': 10, 'bronze': 1}")
         self.column = column
         self.names_others = None in weights
-        """Whether the user gave all unnamed classes a weight."""
+        """Whether the user gave a weight for all other values."""
         self.values: tuple[Hashable, ...] = tuple(named)
         other = float(weights[None]) if self.names_others else min(named.values())
         self.weights = (*named.values(), other)
-        """One per value, then that of all other values."""
+        """One weight per value, then the weight of all other values."""
         if not any(self.weights):
-            raise PenstockError("at least one class must have a weight above zero, got all zero")
+            raise PenstockError("at least one class must have a weight above zero, got zero for all")
         known = costs or {}
         self.costs = (*(float(known.get(value, 1.0)) for value in named), float(known.get(None, 1.0)))
-        """What a row costs, in the same order."""
+        """The cost of a row, in the same order."""
         self.floor = float(floor)
 
     @property
@@ -95,11 +100,22 @@ def share_out(
     priorities: Priorities,
     offered: Sequence[float] | np.ndarray,
 ) -> np.ndarray:
-    """Share a keep out among classes by weight, cost and floor: ``keep`` of the total work stays, and no class below the floor.
+    """Share a keep out among classes by weight, cost and floor: the share ``keep`` of all work stays, no class below the floor.
 
-    A class whose rows cost twice as much is kept half as often for the same weight. Where the keep is below the floor, all
-    classes get the same.
+    A class whose rows cost twice as much is kept half as often for the same weight. If the keep is below the floor, all classes
+    get the same keep.
 
+    Parameters
+    ----------
+    keep
+        The share of the work to keep.
+    priorities
+        The classes.
+    offered
+        How many rows of each class are offered, in the order of ``priorities.names``.
+
+    Examples
+    --------
     >>> share_out(0.5, Priorities("tier", {"gold": 9, "bronze": 1}, floor=0.2), [100, 100, 0]).tolist()
     [0.74, 0.26, 0.26]
     """
@@ -112,11 +128,13 @@ def share_out(
 
 
 def share_keep(keep: float, weights: Sequence[float], offered: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Give each class its keep in proportion to its weight, capped at 1, so that ``keep`` of all rows stay.
+    """Return the keep of each class in proportion to its weight, capped at 1, so that the share ``keep`` of all rows stays.
 
     ``keep_i = min(1, scale * weight_i)`` with ``scale`` such that ``sum(offered_i * keep_i) = keep * sum(offered_i)``. A class of
-    weight zero is kept only once every other class is whole.
+    weight zero is kept only once all other classes are kept whole.
 
+    Examples
+    --------
     >>> share_keep(0.5, weights=[4, 1], offered=[100, 100]).tolist()      # 80 and 20 of 100 each
     [0.8, 0.2]
     >>> share_keep(0.7, weights=[4, 1], offered=[100, 100]).tolist()      # gold is whole, bronze takes the rest
@@ -129,19 +147,19 @@ def share_keep(keep: float, weights: Sequence[float], offered: Sequence[float] |
     if keep >= 1.0:
         return np.ones_like(weight)
     budget = keep * rows.sum()
-    out = np.zeros_like(weight)
-    # The dearest classes reach 1 first: walk them down and scale the rest to what is left.
+    keeps = np.zeros_like(weight)
+    # The classes of the highest weight reach 1 first: go through them in turn and scale the others to what is left.
     positive = np.flatnonzero(weight > 0)
     order = positive[np.argsort(-weight[positive], kind="stable")]
     for index, first in enumerate(order):
         rest = order[index:]
         scale = budget / max(float(rows[rest] @ weight[rest]), 1e-300)
         if scale * weight[first] <= 1.0:
-            out[rest] = scale * weight[rest]
-            return out
-        out[first] = 1.0
+            keeps[rest] = scale * weight[rest]
+            return keeps
+        keeps[first] = 1.0
         budget = max(0.0, budget - rows[first])
-    free = weight == 0
-    if free.any():
-        out[free] = min(1.0, budget / max(float(rows[free].sum()), 1e-300))
-    return out
+    is_weightless = weight == 0
+    if is_weightless.any():
+        keeps[is_weightless] = min(1.0, budget / max(float(rows[is_weightless].sum()), 1e-300))
+    return keeps

@@ -1,11 +1,12 @@
 """The table of keep probabilities behind a gate, and its numpy twin.
 
-A table is the oldest slot it knows, then one keep probability per class for each slot from there on. A row looks up
-``keep[clamp(slot - oldest, 0, SLOTS - 1) * classes + class]``. Set by batch there is one slot, so every row of a class has the
-same fate. Set by arrival, the slot is the row's arrival time, and what stands in a slot never changes once it has begun.
+A table is its oldest slot, then one keep probability per class for each slot from there on. A row looks up
+``keep[clamp(slot - oldest, 0, SLOTS - 1) * classes + class]``. A table set by batch has one slot, so all rows of a class have the
+same keep. In a table set by arrival, the slot is the row's arrival time, and the entry of a slot never changes once the slot has
+begun.
 
-The table of a bounded gate has one more number per slot: how many rows of a partition are kept in full. Of later ones, by their
-rank in the partition, fewer and fewer are, so that the work of a batch has a bound whatever its size turns out to be.
+The table of a bounded gate has one more number per slot: after how many rows of a partition the keep starts to fall. From there
+on it falls with the row's rank in the partition, so the work of a batch has a bound, however large the batch is.
 """
 
 from __future__ import annotations
@@ -22,29 +23,38 @@ __all__ = ["BOUND_POWER", "KeepTable", "SLOTS", "SLOT_SHIFT", "SlotRing", "UNBOU
 SLOT_SHIFT = 17
 """A slot is 2^17 microseconds, 0.131 s: a shift instead of a division."""
 SLOTS = 8192
-"""18 minutes: rows that arrived longer ago share the oldest entry."""
+"""18 minutes; rows that arrived earlier share the oldest entry."""
 _BEYOND_ALL_SLOTS = 1 << 62
 UNBOUNDED = 2.0**40
-"""As the number of rows that are kept in full: all."""
+"""The number of rows kept in full that stands for all."""
 BOUND_POWER = 4
-"""How fast keep falls with the rank beyond it: a batch of any size keeps at most 1 + 1/3 of what it keeps in full."""
+"""How fast the keep falls beyond that rank: a batch of any size keeps at most 1 + 1/3 of what it keeps in full."""
 
 
 def share_by_rank(rank: np.ndarray, full: np.ndarray | float) -> np.ndarray:
-    """Return what a bounded gate multiplies keep with; the first row of a partition has rank 0.
+    """Return the factor by which a bounded gate multiplies the keep.
 
+    Parameters
+    ----------
+    rank
+        The rank of each row in its partition, from 0.
+    full
+        How many rows of a partition are kept in full.
+
+    Examples
+    --------
     >>> share_by_rank(np.array([0, 99, 199]), 100).tolist()
     [1.0, 1.0, 0.0625]
     """
     share = np.minimum(1.0, full / (rank + 1.0))
-    found = np.ones_like(share)
-    for _ in range(BOUND_POWER):  # not a power: Spark's product, to the last bit
-        found = found * share
-    return found
+    factor = np.ones_like(share)
+    for _ in range(BOUND_POWER):  # not a power: the product that Spark computes, to the last bit
+        factor = factor * share
+    return factor
 
 
 def slot_of(time_s: float) -> int:
-    """Return the slot in which a time since the epoch lies.
+    """Return the slot of a time in seconds since the epoch.
 
     >>> slot_of(0.14)
     1
@@ -67,24 +77,36 @@ class KeepTable:
 
     oldest: int
     keeps: np.ndarray
-    """One row a slot, one column a class; of a bounded gate one more, the rows that are kept in full."""
+    """One row per slot, one column per class; for a bounded gate one column more, the rows that are kept in full."""
 
     @classmethod
     def for_batch(cls, keeps: Sequence[float]) -> KeepTable:
-        """Give every row of a class the same keep: every slot lies before the oldest and takes its entry."""
+        """Return a table with one keep per class: every slot is older than the oldest one and takes its entry."""
         return cls(_BEYOND_ALL_SLOTS, np.array([keeps], dtype=np.float64))
 
     def lookup(self, slots: np.ndarray, class_index: np.ndarray | int = 0, ranks: np.ndarray | None = None) -> np.ndarray:
-        """Return the keep probability of each row: the numpy twin of the gate's expression. ``ranks`` are for a bounded gate."""
+        """Return the keep probability of each row: the numpy twin of the gate's expression.
+
+        Parameters
+        ----------
+        slots
+            The slot of each row.
+        class_index
+            The class of each row.
+        ranks
+            For a bounded gate: the rank of each row in its partition, from 0.
+        """
         ages = np.clip(slots - self.oldest, 0, len(self.keeps) - 1)
-        found: np.ndarray = self.keeps[ages, class_index]
-        return found if ranks is None else found * share_by_rank(ranks, self.keeps[ages, -1])
+        keeps: np.ndarray = self.keeps[ages, class_index]
+        return keeps if ranks is None else keeps * share_by_rank(ranks, self.keeps[ages, -1])
 
 
 @dataclass(slots=True)
 class SlotRing:
-    """Which keep holds in which slot of arrival time: a list of changes, laid out as a table.
+    """The keeps that hold in each slot of arrival time: a list of changes that becomes a table.
 
+    Examples
+    --------
     >>> ring = SlotRing(classes=1)
     >>> ring.decide(1_000, [0.25])
     >>> ring.table().lookup(np.array([998, 999, 1_000, 1_001, 10**9])).tolist()
@@ -94,28 +116,28 @@ class SlotRing:
     classes: int
     changes: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
     """(first slot, keep of each class), oldest first."""
-    bounded: bool = False
-    """Whether each entry has one number more, the rows that are kept in full."""
+    is_bounded: bool = False
+    """Whether each entry has one number more: the rows that are kept in full."""
 
     @property
     def columns(self) -> int:
         """How many numbers an entry has."""
-        return self.classes + self.bounded
+        return self.classes + self.is_bounded
 
     def decide(self, from_slot: int, keeps: Iterable[float]) -> None:
-        """Let keeps hold from a slot on; the past does not change."""
+        """Let keeps hold from a slot on; earlier slots do not change."""
         entry = tuple(float(keep) for keep in keeps)
         if len(entry) != self.columns:
             raise PenstockError(f"a decision needs {self.columns} keep values, got {len(entry)}")
         if self.changes and from_slot <= self.changes[-1][0]:
-            raise PenstockError(f"slot {from_slot} is not after slot {self.changes[-1][0]}, which is decided already")
+            raise PenstockError(f"slot {from_slot} is not after slot {self.changes[-1][0]}, which has been decided")
         self.changes.append((from_slot, entry))
-        # One change older than the table is enough to know its oldest entry.
+        # One change that is older than the table says what its oldest entry is.
         while len(self.changes) > 1 and self.changes[1][0] <= from_slot - SLOTS:
             del self.changes[0]
 
     def merge(self, changes: Iterable[tuple[int, tuple[float, ...]]]) -> None:
-        """Take over decisions from a journal; of two for one slot the later stands."""
+        """Take over decisions from a journal; they replace decisions for the same slots."""
         merged = dict(self.changes) | dict(changes)
         for entry in merged.values():
             if len(entry) != self.columns:
@@ -124,16 +146,16 @@ class SlotRing:
 
     @property
     def current(self) -> tuple[float, ...]:
-        """The keeps of the last decision."""
+        """The keeps of the latest decision."""
         return self.changes[-1][1] if self.changes else self.start
 
     @property
     def start(self) -> tuple[float, ...]:
-        """What holds before the first decision: everything is kept."""
-        return (1.0,) * self.classes + (UNBOUNDED,) * self.bounded
+        """The keeps before the first decision: everything is kept."""
+        return (1.0,) * self.classes + (UNBOUNDED,) * self.is_bounded
 
     def table(self) -> KeepTable:
-        """Lay the decisions out, the last of them in the last slot, which stands for all later ones too."""
+        """Return the decisions as a table. The latest decision is in its last slot, which also stands for all later slots."""
         if not self.changes:
             return KeepTable.for_batch(self.current)
         oldest = self.changes[-1][0] - SLOTS + 1

@@ -1,4 +1,4 @@
-"""What a gate keeps or drops as one: rows, keys or windows."""
+"""What a gate keeps or drops as a whole, if not single rows: keys or windows."""
 
 from __future__ import annotations
 
@@ -22,21 +22,26 @@ _RUN = 4
 _MOST_OVERLAP = 1_000
 
 BEHIND = SLOTS - _AHEAD - 1
-"""How many windows back a gate remembers what it decided."""
+"""For how many windows back a gate remembers its decisions."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class WholeKeys:
-    """Keep or drop whole keys: rows with the same key share their fate.
+    """Keep or drop whole keys: rows with the same key are kept or dropped together.
 
-    Gates with equal keys drop the same ones, whatever their columns are called, so both sides of a join keep the same keys.
+    All gates decide alike about equal keys, whatever their columns are called, so both sides of a join keep the same keys.
 
     Parameters
     ----------
     columns
         The names of the key columns.
     family
-        Gates of different families drop different keys.
+        Gates of different families decide independently.
+
+    Raises
+    ------
+    PenstockError
+        If no column is named.
 
     Examples
     --------
@@ -57,7 +62,7 @@ class WholeKeys:
 
 @dataclass(frozen=True, slots=True, init=False)
 class WholeWindows:
-    """Keep or drop whole windows of event time, the same that ``F.window(time, length, slide, offset)`` makes.
+    """Keep or drop whole windows of event time, those of ``F.window(time, length, slide, offset)``.
 
     Every window that is delivered is then exact.
 
@@ -68,7 +73,12 @@ class WholeWindows:
     length, slide, offset
         As in ``F.window``: a text such as ``"10s"``, seconds, or a timedelta.
     by
-        The names of group columns: each group's window is then kept or dropped on its own.
+        The names of group columns: each group's windows are then decided independently.
+
+    Raises
+    ------
+    PenstockError
+        If a duration is wrong, or a row may lie in too many windows.
 
     Examples
     --------
@@ -95,34 +105,34 @@ class WholeWindows:
     ) -> None:
         if not isinstance(time, str) or not time:
             raise PenstockError(f"WholeWindows needs the name of the column with the time, got {time!r}")
-        length_us = _micros(length, "the length of a window")
-        slide_us = length_us if slide is None else _micros(slide, "the slide of a window")
+        length_us = _parse_micros(length, "the length of a window")
+        slide_us = length_us if slide is None else _parse_micros(slide, "the slide of a window")
         if slide_us > length_us:
             raise PenstockError(
                 f"the slide of a window must be at most its length of {length_us / 1e6:g} s, got {slide_us / 1e6:g} s"
             )
-        offset_us = 0 if offset is None else _offset(offset)
+        offset_us = 0 if offset is None else _parse_offset(offset)
         values = (time, length_us, slide_us, offset_us % slide_us, (by,) if isinstance(by, str) else tuple(by))
         for name, value in zip(("time", "length", "slide", "offset", "by"), values, strict=True):
             object.__setattr__(self, name, value)
         if self.overlap > _MOST_OVERLAP:
             raise PenstockError(
-                f"a row may lie in {_MOST_OVERLAP:,} windows at most, and windows of {length_us / 1e6:g} s by "
-                f"{slide_us / 1e6:g} s make it {self.overlap:,}: take a longer slide"
+                f"a row may lie in at most {_MOST_OVERLAP:,} windows, and in windows of {length_us / 1e6:g} s by "
+                f"{slide_us / 1e6:g} s it lies in {self.overlap:,}: use a longer slide"
             )
 
     @property
     def overlap(self) -> int:
-        """In how many windows a row may lie."""
+        """How many windows a row may lie in."""
         return -(-self.length // self.slide)
 
     @property
     def run(self) -> int:
-        """How many consecutive windows share their fate.
+        """How many consecutive windows are kept or dropped together.
 
-        Where windows overlap, a row can be dropped only if all of its windows are. Decided independently, almost no row could be
-        dropped: with ten windows per row and a keep of one quarter, 94% of the rows lie in a window that is kept. In runs it is
-        31%.
+        If windows overlap, a row can be dropped only if all of its windows are. If windows were decided independently, almost no
+        row could be dropped: with ten windows per row and a keep of one quarter, 94% of the rows lie in a window that is kept. In
+        runs it is 31%.
         """
         return 1 if self.overlap == 1 else _RUN * self.overlap
 
@@ -135,18 +145,18 @@ class WholeWindows:
         return ordinal * self.slide + self.offset
 
 
-def _offset(value: str | float | timedelta) -> int:
-    """An offset may be nothing, or negative."""
+def _parse_offset(value: str | float | timedelta) -> int:
+    """Return an offset in microseconds, which may also be zero or negative."""
     text = value.strip() if isinstance(value, str) else value
     if isinstance(text, timedelta):
         text = text.total_seconds()
     if isinstance(text, str):
         negative, size = text.startswith("-"), text.removeprefix("-")
-        return 0 if is_zero_duration(size) else (-1 if negative else 1) * _micros(size, "the offset of a window")
-    return (-1 if text < 0 else 1) * _micros(abs(text), "the offset of a window") if text else 0
+        return 0 if is_zero_duration(size) else (-1 if negative else 1) * _parse_micros(size, "the offset of a window")
+    return (-1 if text < 0 else 1) * _parse_micros(abs(text), "the offset of a window") if text else 0
 
 
-def _micros(value: str | float | timedelta, what: str) -> int:
+def _parse_micros(value: str | float | timedelta, what: str) -> int:
     micros = round(parse_duration(value, what) * 1e6)
     if micros < 1:
         raise PenstockError(f"{what} must be at least a microsecond, got {value!r}")
@@ -154,11 +164,14 @@ def _micros(value: str | float | timedelta, what: str) -> int:
 
 
 class WindowRing:
-    """Which keep holds for which window: decided once, before the window begins, and never changed.
+    """The keep of each window: decided once, before the window begins, and never changed.
 
-    The tables that a query reads hold a fixed number of windows. A window further ahead is kept, and stays so. One further back
-    is dropped, unless everything was kept until then: a few late rows of a dropped window would look like an answer.
+    The tables that a query reads hold a fixed number of windows. A window that is further ahead is kept, and stays so. A window
+    that is further back is dropped, unless everything was kept until then: a few late rows of a dropped window would look like
+    an answer.
 
+    Examples
+    --------
     >>> ring = WindowRing(WholeWindows("t", "1s"), seed=1)
     >>> ring.decide(100, 0.0)
     >>> ring.keep(np.array([98, 99, 100, 101])).tolist()
@@ -168,19 +181,19 @@ class WindowRing:
     def __init__(self, unit: WholeWindows, seed: int) -> None:
         self.unit = unit
         self.seed = seed
-        self._changes: list[tuple[int, float]] = []  # neighbours differ; before the first everything is kept
+        self._changes: list[tuple[int, float]] = []  # neighbours differ; before the first, everything is kept
         self.last: tuple[int, float] | None = None
-        """The last decision: from which window on, and the keep."""
-        self._forgotten = False  # whether something was shed that is known no more
+        """The latest decision: the first window it holds for, and the keep."""
+        self._has_forgotten = False  # whether windows were shed whose decision is no longer known
 
     def decide(self, first: int, keep: float) -> None:
-        """Let a keep hold for a window and all later ones; of two decisions for one window the later stands."""
-        if self.last is not None and first > self.last[0] + _AHEAD - 1:  # those in between were ahead of the table
+        """Let a keep hold for a window and all later ones; it replaces earlier decisions for them."""
+        if self.last is not None and first > self.last[0] + _AHEAD - 1:  # the windows in between were ahead of the table
             self._change(self.last[0] + _AHEAD - 1, 1.0)
         self._change(first, float(keep))
         self.last = (first, float(keep))
         while len(self._changes) > 1 and self._changes[1][0] <= first - SLOTS:
-            self._forgotten = self._forgotten or self._changes[0][1] < 1.0
+            self._has_forgotten = self._has_forgotten or self._changes[0][1] < 1.0
             del self._changes[0]
 
     def _change(self, first: int, keep: float) -> None:
@@ -190,45 +203,49 @@ class WindowRing:
             self._changes.append((first, keep))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all of it as plain JSON values."""
-        return {"changes": [list(change) for change in self._changes], "last": self.last, "forgotten": self._forgotten}
+        """Return the whole state as plain JSON values."""
+        return {
+            "changes": [list(change) for change in self._changes],
+            "last": self.last,
+            "forgotten": self._has_forgotten,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the state of a snapshot."""
+        """Take over the state of a snapshot."""
         self._changes = [(int(first), float(keep)) for first, keep in state["changes"]]
         last = state["last"]
         self.last = None if last is None else (int(last[0]), float(last[1]))
-        self._forgotten = bool(state["forgotten"])
+        self._has_forgotten = bool(state["forgotten"])
 
     def keep(self, ordinals: np.ndarray) -> np.ndarray:
         """Return the keep of each window."""
         keeps = np.array([1.0, *(keep for _, keep in self._changes)])
-        of_windows: np.ndarray = keeps[np.searchsorted([first for first, _ in self._changes], ordinals, side="right")]
-        return of_windows
+        keep_of_window: np.ndarray = keeps[np.searchsorted([first for first, _ in self._changes], ordinals, side="right")]
+        return keep_of_window
 
     def fate(self, ordinals: np.ndarray, *groups: pa.Array) -> np.ndarray:
-        """Return whether each window is kept; for windows by group, pass the group columns."""
+        """Return whether each window is kept; with ``by``, pass the group columns too."""
         numbers = ordinals.astype(np.int64)
         starts = pa.array(self.unit.start(numbers - numbers % self.unit.run), type=pa.int64())
         is_kept: np.ndarray = uniform(self.seed, [starts, *groups]) < self.keep(ordinals)
         return is_kept
 
     def tables(self) -> tuple[KeepTable, KeepTable]:
-        """Lay out two tables over a ring of windows: the keep of each, and whether a row that comes in its slide is kept.
+        """Return two tables over a ring of windows: the keep of each window, and whether a row in its slide is kept.
 
-        A row is dropped only if all windows it may lie in are.
+        A row is dropped only if all windows that it may lie in are dropped.
         """
         if self.last is None:
             everything = KeepTable.for_batch([1.0])
             return everything, everything
         oldest = self.last[0] - (SLOTS - _AHEAD)
         overlap = self.unit.overlap
-        shed_before = self._forgotten or any(keep < 1.0 for first, keep in self._changes if first <= oldest)
-        ends = [0.0 if shed_before else 1.0, 1.0]
+        has_shed_before = self._has_forgotten or any(keep < 1.0 for first, keep in self._changes if first <= oldest)
+        ends = [0.0 if has_shed_before else 1.0, 1.0]
         keeps = self.keep(np.arange(oldest, oldest + SLOTS))
         keeps[[0, -1]] = ends
-        kept = self.fate(np.arange(oldest - overlap + 1, oldest + SLOTS))
-        any_of_its = np.lib.stride_tricks.sliding_window_view(kept, overlap).any(axis=1)
-        fates: np.ndarray = np.asarray(any_of_its, dtype=np.float64)
+        is_window_kept = self.fate(np.arange(oldest - overlap + 1, oldest + SLOTS))
+        is_row_kept = np.lib.stride_tricks.sliding_window_view(is_window_kept, overlap).any(axis=1)
+        fates: np.ndarray = np.asarray(is_row_kept, dtype=np.float64)
         fates[[0, -1]] = ends
         return KeepTable(oldest, keeps.reshape(-1, 1)), KeepTable(oldest, fates.reshape(-1, 1))

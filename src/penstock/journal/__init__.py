@@ -1,4 +1,4 @@
-"""Exact memory: what was decided before it took effect, and what every batch did. Nothing here knows Spark."""
+"""A durable record: every decision before it takes effect, and what every batch did. Independent of Spark."""
 
 from __future__ import annotations
 

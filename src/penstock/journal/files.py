@@ -1,4 +1,4 @@
-"""The files of a journal: numbered, each written whole behind a checksum."""
+"""The files of a journal: numbered, each written as a whole and checked by a checksum."""
 
 from __future__ import annotations
 
@@ -28,7 +28,13 @@ def seal(lines: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def unseal(content: bytes) -> Iterator[Mapping[str, Any]]:
-    """Return the lines of a file; ``ValueError`` if it is torn or not a journal's."""
+    """Yield the lines of a file.
+
+    Raises
+    ------
+    ValueError
+        If the file is incomplete, or not one of a journal.
+    """
     header, _, body = content.partition(b"\n")
     fields = header.decode(errors="replace").split()
     if len(fields) != 2 or fields[0] != FORMAT:
@@ -40,19 +46,33 @@ def unseal(content: bytes) -> Iterator[Mapping[str, Any]]:
 
 
 class JournalFiles:
-    """The few file operations that a journal needs, on any filesystem that pyarrow reaches."""
+    """The file operations that a journal needs, on any filesystem that pyarrow can reach.
+
+    Parameters
+    ----------
+    location
+        The directory, as a path or a URI.
+    filesystem
+        Where the directory is; by default its location says so.
+    """
 
     def __init__(self, location: str | Path, filesystem: fs.FileSystem | None) -> None:
         self._fs, self.location = (filesystem, str(location)) if filesystem is not None else resolve(location, "the journal")
         self._lock = DirectoryLock(Path(self.location)) if isinstance(self._fs, fs.LocalFileSystem) else None
 
     def exists(self) -> bool:
-        """Whether the directory is there."""
+        """Return whether the directory exists."""
         kind: fs.FileType = self._fs.get_file_info(self.location).type
         return bool(kind == fs.FileType.Directory)
 
     def prepare(self) -> None:
-        """Make the directory, check that it can be written, and take the lock."""
+        """Create the directory, check that it can be written, and take the lock.
+
+        Raises
+        ------
+        JournalError
+            If it can't be written, or another job has the lock.
+        """
         try:
             self._fs.create_dir(self.location, recursive=True)
             self.write(".probe", b"")
@@ -64,18 +84,18 @@ class JournalFiles:
             raise JournalError(f"the journal in {self.location} is in use by another job: give each job a journal of its own")
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.release()
 
-    def names(self) -> Iterator[str]:
-        """Return the names of all files."""
+    def list_names(self) -> Iterator[str]:
+        """Yield the names of all files."""
         for info in self._fs.get_file_info(fs.FileSelector(self.location, allow_not_found=True)):
             yield info.base_name
 
-    def numbered(self) -> Iterator[str]:
-        """Return the names of the journal's numbered files."""
-        return (name for name in self.names() if FILE_NAME.fullmatch(name))
+    def list_numbered(self) -> Iterator[str]:
+        """Yield the names of the numbered files."""
+        return (name for name in self.list_names() if FILE_NAME.fullmatch(name))
 
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
@@ -84,10 +104,10 @@ class JournalFiles:
         return content
 
     def write(self, name: str, content: bytes, *, exclusive: bool = False) -> None:
-        """Write a file whole; durable when this returns. An exclusive one must not be there yet."""
+        """Write a file as a whole; it is durable when this returns. An exclusive one must not exist yet."""
         path = f"{self.location}/{name}"
         if exclusive and self._fs.get_file_info(path).type != fs.FileType.NotFound:
-            raise OSError(f"{name} is there already: another job writes here")
+            raise OSError(f"{name} exists already: another job writes here")
         if self._lock is not None:
             write_atomically(Path(path), content, durable=True)
             return

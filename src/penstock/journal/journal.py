@@ -1,8 +1,8 @@
-"""The journal: every decision before it takes effect, every batch with its counts, in small files that survive a crash.
+"""The journal: every decision before it takes effect, and every batch with its counts, in small files that survive a crash.
 
-A journal is a directory of numbered files, each written whole under a temporary name and then renamed, as Spark does for its
-own checkpoint logs. A file holds a few records behind a header with a checksum. Every so often the files are compacted into one:
-the latest batches in full, the older ones as totals, and the decisions that a replay can still need.
+A journal is a directory of numbered files. Each is written under a temporary name and then renamed, as Spark does for its
+checkpoint logs. A file holds a few records behind a header with a checksum. From time to time the files are compacted into one,
+with the latest batches in full, the older ones as totals, and the decisions that a replay can still need.
 """
 
 from __future__ import annotations
@@ -26,14 +26,28 @@ __all__ = ["Journal", "read_journal"]
 log = logging.getLogger("penstock")
 
 _COMPACT_EVERY = 256
-_BESIDE = {OWNER, "lock"}
+_OTHER_FILES = {OWNER, "lock"}
 
 
 class Journal:
-    """One job's journal, open for writing.
+    """The journal of one job, open for writing.
 
-    ``owner`` says whose it is: opening it for another job is an error, and so is opening it twice at the same time (on a local
-    filesystem; elsewhere the second writer fails at its first write).
+    Parameters
+    ----------
+    location
+        The directory, as a path or a URI; created if it does not exist.
+    owner
+        The job that the journal belongs to.
+    filesystem
+        Where the directory is; by default its location says so.
+    retain
+        How many batches compaction leaves in full.
+
+    Raises
+    ------
+    JournalError
+        If the journal can't be written, belongs to another job, or is open already. Only a local filesystem shows the last at
+        once; elsewhere the second writer fails at its first write.
     """
 
     def __init__(
@@ -42,7 +56,7 @@ class Journal:
         self._files = JournalFiles(location, filesystem)
         self._retain = retain
         self._unsaved: list[dict[str, Any]] = []
-        self._writing = threading.Lock()  # several queries may share a gate, and so each other's decisions
+        self._writing = threading.Lock()  # queries that share a gate append from several threads
         self._since_compaction = 0
         self._is_closed = False
         self._files.prepare()
@@ -55,7 +69,7 @@ class Journal:
             raise
         for line in self.state.damage:
             log.warning(line)
-        self._since_compaction = sum(not name.endswith(".compact.json") for name in self._files.numbered())
+        self._since_compaction = sum(not name.endswith(".compact.json") for name in self._files.list_numbered())
 
     @property
     def location(self) -> str:
@@ -63,7 +77,13 @@ class Journal:
         return self._files.location
 
     def claim(self, owner: str) -> None:
-        """Say whose journal it is; an error if it is another job's."""
+        """Say whose journal it is.
+
+        Raises
+        ------
+        JournalError
+            If it belongs to another job.
+        """
         current = self.state.owner.get("job")
         if current is None:
             self.state.owner = {"job": owner, "format": FORMAT, "created_s": time.time()}
@@ -74,10 +94,13 @@ class Journal:
             )
 
     def append(self, *records: Record) -> None:
-        """Write records as one file, whole or not at all; durable when this returns. A string is an error to remember.
+        """Write records as one file, as a whole or not at all; they are durable when this returns. A string is an error message.
 
-        A write that fails raises. The batches and errors in it are not lost: they go with the next one. A decision is, because
-        it must not take effect later than it was made for.
+        Raises
+        ------
+        JournalError
+            If the write fails. Batches and errors are then written together with the next records. A decision is lost, because
+            it must not take effect later than intended.
         """
         with self._writing:
             self._append([encode(record) for record in records])
@@ -97,7 +120,7 @@ class Journal:
         if self._since_compaction >= _COMPACT_EVERY:
             try:
                 self._compact()
-            except OSError as error:  # The small files are still there: nothing is lost.
+            except OSError as error:  # the small files still exist, so nothing is lost
                 log.warning("the journal in %s can't be compacted: %s", self.location, error)
 
     def _write(self, lines: list[dict[str, Any]], suffix: str = "") -> None:
@@ -106,8 +129,8 @@ class Journal:
         self.state.next_number += 1
 
     def _compact(self) -> None:
-        """Fold all files into one and remove them. A crash on the way leaves both, and both say the same."""
-        old = list(self._files.numbered())
+        """Fold all files into one and remove them. A crash in between leaves both, with the same content."""
+        old = list(self._files.list_numbered())
         self.state.fold(self._retain)
         self._write(self.state.to_lines(), suffix=".compact")
         for name in old:
@@ -115,7 +138,7 @@ class Journal:
         self._since_compaction = 0
 
     def close(self) -> None:
-        """Write what an earlier failure left over and release the journal; a second call does nothing."""
+        """Write what an earlier failure left unwritten, and release the journal; a second call does nothing."""
         if self._unsaved:
             try:
                 self.append()
@@ -127,7 +150,20 @@ class Journal:
 
 
 def read_journal(location: str | Path, filesystem: fs.FileSystem | None = None) -> JournalState:
-    """Read a journal without opening it for writing, for a report or a viewer, also while the job runs."""
+    """Read a journal, for a report or a viewer, also while the job writes to it.
+
+    Parameters
+    ----------
+    location
+        The directory, as a path or a URI.
+    filesystem
+        Where the directory is; by default its location says so.
+
+    Raises
+    ------
+    JournalError
+        If there is no such directory. Damaged files are not an error: ``damage`` of the state names them.
+    """
     files = JournalFiles(location, filesystem)
     if not files.exists():
         raise JournalError(f"there is no journal in {files.location}")
@@ -136,7 +172,7 @@ def read_journal(location: str | Path, filesystem: fs.FileSystem | None = None) 
 
 def _read(files: JournalFiles) -> JournalState:
     state = JournalState()
-    names = sorted(files.names())
+    names = sorted(files.list_names())
     damage: list[str] = []
     if OWNER in names:
         try:
@@ -144,7 +180,7 @@ def _read(files: JournalFiles) -> JournalState:
         except (ValueError, OSError) as error:
             damage.append(f"journal file {files.location}/{OWNER} is damaged and ignored: {error}")
     numbered = {int(match.group(1)): match.string for name in names if (match := FILE_NAME.fullmatch(name))}
-    # Files before the newest compacted one are leftovers of a crash while compacting.
+    # Files before the newest compacted one are left over from a crash during compaction.
     compact = max((number for number, name in numbered.items() if ".compact" in name and _is_intact(files, name)), default=0)
     for number, name in sorted(numbered.items()):
         if number < compact:
@@ -156,7 +192,7 @@ def _read(files: JournalFiles) -> JournalState:
             continue  # compacted away while a viewer was reading
         except (ValueError, KeyError, TypeError) as error:
             damage.append(f"journal file {files.location}/{name} is torn or damaged and ignored: {error}")
-    foreign = [name for name in names if not FILE_NAME.fullmatch(name) and name not in _BESIDE and not name.startswith(".")]
+    foreign = [name for name in names if not FILE_NAME.fullmatch(name) and name not in _OTHER_FILES and not name.startswith(".")]
     damage += [f"journal file {files.location}/{name} is not Penstock's and is ignored" for name in foreign]
     state.damage = damage
     state.next_number = max(numbered, default=-1) + 1

@@ -1,4 +1,4 @@
-"""What a journal holds: decisions, and batches with their counts."""
+"""The records of a journal: decisions, and batches with their counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["BatchRecord", "DecisionRecord", "OutputRecord", "Record", "add_class
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """A table put in force: for one batch (``batch_id``), or for all rows that arrive from a slot on (``from_slot``)."""
+    """A table in force for one batch (``batch_id``), or for all rows that arrive from a slot on (``from_slot``)."""
 
     gates: Mapping[str, tuple[float, ...]]
     """The table entries of each gate."""
@@ -20,9 +20,9 @@ class DecisionRecord:
     batch_id: int | None = None
     from_slot: int | None = None
     controller: Mapping[str, Any] | None = None
-    """The controller's memory when it decided, for a restart."""
+    """The state of the controller when it decided, for a restart."""
     windows: Mapping[str, Any] | None = None
-    """Every so often, by gate of whole windows: all earlier decisions, so that older records may be forgotten."""
+    """From time to time, for each gate of whole windows: all earlier decisions, so that older records can be forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class OutputRecord:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """What one micro-batch did: the ledger's entry and the measurements. A later record of the same batch replaces it."""
+    """What one micro-batch did: its entry in the ledger, and measurements. A later record of the same batch replaces it."""
 
     batch_id: int
     gates: Mapping[str, tuple[int, int]]
@@ -50,26 +50,26 @@ class BatchRecord:
     null_arrivals: int = 0
     older_than_ring: int = 0
     latest: Mapping[str, int] | None = None
-    """By gate of whole windows: the latest event time so far, in microseconds."""
+    """For each gate of whole windows: the latest event time so far, in microseconds."""
     classes: Mapping[str, Sequence[tuple[int, int]]] | None = None
-    """By gate with priorities: (offered, kept) of each class."""
+    """For each gate with classes: (offered, kept) of each class."""
     work_s: float | None = None
-    """Seconds that the rows kept took, where that is timed."""
+    """Seconds that the rows kept took, if they were timed."""
     outputs: Mapping[str, OutputRecord] | None = None
-    """By output, on a node of a network."""
+    """For each output, on a node of a network."""
     recounted: bool = False
-    """Counted again after a crash between Spark's commit and the journal's entry."""
+    """Whether it was counted again after a crash between Spark's commit and the entry in the journal."""
 
     @property
     def delay_s(self) -> float | None:
-        """Mean delay of the rows kept."""
+        """The mean delay of the rows kept; ``None`` if it is not known."""
         if self.end_s is None or self.mean_arrival_s is None:
             return None
         return max(0.0, self.end_s - self.mean_arrival_s)
 
 
 Record = DecisionRecord | BatchRecord | str
-"""A string is an error to remember."""
+"""A string is an error message."""
 
 
 def encode(record: Record) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def decode_counts(counts: Iterable[Sequence[int]]) -> list[tuple[int, int]]:
 
 
 def add_class_counts(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Add counts class by class; a class that one of them lacks counts as zero.
+    """Add up counts class by class; a class that one of them lacks counts as zero.
 
     >>> add_class_counts([(10, 5)], [(1, 1), (2, 0)])
     [(11, 6), (2, 0)]

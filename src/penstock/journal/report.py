@@ -1,4 +1,4 @@
-"""The ledger as an Arrow table, and as a person wants to read it. Made from journals and nothing else."""
+"""The ledger as an Arrow table and as text to read, built from journals alone."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ LEDGER_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was offered, kept and shed, at every gate in every batch, and the delay against its target.
+    """What was offered, kept and shed at every gate in every batch, and the delay compared with its target.
 
-    ``print(report)`` shows the sums; ``report.table`` is the ledger, one row per gate and batch.
+    ``print(report)`` shows totals; ``report.table`` is the ledger, with one row per gate and batch.
     """
 
     queries: Sequence[QueryLedger]
@@ -59,10 +59,10 @@ class Report:
         return [line for query in self.queries for line in (*query.state.errors, *query.state.damage)]
 
     def __rich__(self) -> RenderableType:
-        parts: list[RenderableType] = [_ledger_table(self.queries), _delay_table(self.queries)]
+        parts: list[RenderableType] = [_build_ledger_table(self.queries), _build_delay_table(self.queries)]
         shares = [(query.label, share) for query in self.queries for share in query.shares()]
         if any(share.spread > 0.0 for _, share in shares):
-            parts.append(_class_table(shares))
+            parts.append(_build_class_table(shares))
         parts += [Text(f"! {line}", style="yellow") for line in self.errors]
         return Group(*parts)
 
@@ -73,15 +73,15 @@ class Report:
         return capture.get()
 
 
-def _new_table(title: str, *names: str, text: Sequence[str]) -> Table:
+def _start_table(title: str, *names: str, text: Sequence[str]) -> Table:
     table = Table(title=title, title_justify="left")
     for name in names:
         table.add_column(name, justify="left" if name in text else "right")
     return table
 
 
-def _ledger_table(queries: Sequence[QueryLedger]) -> Table:
-    table = _new_table("Ledger", "query", "gate", "offered", "kept", "shed", "kept %", text=("query", "gate"))
+def _build_ledger_table(queries: Sequence[QueryLedger]) -> Table:
+    table = _start_table("Ledger", "query", "gate", "offered", "kept", "shed", "kept %", text=("query", "gate"))
     for query in queries:
         for gate, (offered, kept) in query.state.totals().items():
             share = f"{100 * kept / offered:.1f}" if offered else "-"
@@ -89,9 +89,9 @@ def _ledger_table(queries: Sequence[QueryLedger]) -> Table:
     return table
 
 
-def _delay_table(queries: Sequence[QueryLedger]) -> Table:
+def _build_delay_table(queries: Sequence[QueryLedger]) -> Table:
     names = ("query", "set", "batches", "target s", "mean s", "worst batch s", "batches above target")
-    table = _new_table("Delay", *names, text=("query", "set"))
+    table = _start_table("Delay", *names, text=("query", "set"))
     for query in queries:
         delays, rows = query.delays()
         mean = f"{np.average(delays, weights=rows):.2f}" if len(delays) else "-"
@@ -102,11 +102,11 @@ def _delay_table(queries: Sequence[QueryLedger]) -> Table:
     return table
 
 
-def _class_table(shares: Sequence[tuple[str, ClassShare]]) -> Table:
-    """What the recent keeps do to a count that weights scale back up."""
+def _build_class_table(shares: Sequence[tuple[str, ClassShare]]) -> Table:
+    """Show how far off recent keeps make a count that weights scale back up."""
     title = "Kept by class, and the error of a weighted count of so many rows, keys or windows"
     names = ("query", "gate", "of", "class", "offered", "kept", "keep now", "1,000", "100,000")
-    table = _new_table(title, *names, text=("query", "gate", "of", "class"))
+    table = _start_table(title, *names, text=("query", "gate", "of", "class"))
     for query, share in shares:
         errors = [f"±{100 * math.sqrt(share.spread / n):.2g}%" if share.spread < math.inf else "-" for n in (1_000, 100_000)]
         counts = [f"{share.offered:,}", f"{share.kept:,}", f"{share.keep:.3f}"]

@@ -1,4 +1,4 @@
-"""All that a journal says, read back: what a restart, a report and a viewer need."""
+"""The content of a journal in memory: what a restart, a report and a viewer need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.journal.records import (
 __all__ = ["DECISIONS_RETAINED", "JournalState", "OutputTotal"]
 
 DECISIONS_RETAINED = 8192
-"""Decisions that compaction keeps: those of the last batches, and by arrival one for each slot of a gate's ring."""
+"""How many decisions compaction keeps: those of the last batches or, by arrival, one for each slot of a gate's ring."""
 _ERRORS_RETAINED = 20
 
 
@@ -35,7 +35,7 @@ class OutputTotal:
     worst_delay_s: float = 0.0
 
     def add(self, output: OutputRecord) -> OutputTotal:
-        """Return the total with one batch more."""
+        """Return the total with one more batch."""
         rows = output.rows or 0
         if not rows or output.mean_delay_s is None:
             return replace(self, rows=self.rows + rows)
@@ -49,31 +49,31 @@ class OutputTotal:
 
 @dataclass(slots=True)
 class JournalState:
-    """The records of a journal, the oldest folded into totals."""
+    """The records of a journal, with the oldest ones folded into totals."""
 
     owner: Mapping[str, Any] = field(default_factory=dict)
     decisions: list[DecisionRecord] = field(default_factory=list)
     batches: dict[int, BatchRecord] = field(default_factory=dict)
-    folded: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """(offered, kept) per gate of the batches that were compacted away."""
+    folded_gates: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """(offered, kept) per gate, over the batches that were compacted."""
     folded_classes: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """The same by class."""
+    """The same per class of each gate."""
     folded_outputs: dict[str, OutputTotal] = field(default_factory=dict)
-    """The same by output."""
+    """What the same batches wrote to each output."""
     compacted_batches: int = 0
     errors: list[str] = field(default_factory=list)
-    """What went wrong in the job, newest last."""
+    """What went wrong in the job, latest last."""
     damage: list[str] = field(default_factory=list)
     """Files that could not be read, one line each."""
     next_number: int = 0
 
     def copy(self) -> JournalState:
-        """Return the state as it is now, whatever is written later."""
+        """Return a copy that later records do not change."""
         return replace(
             self,
             decisions=list(self.decisions),
             batches=dict(self.batches),
-            folded=dict(self.folded),
+            folded_gates=dict(self.folded_gates),
             folded_classes=dict(self.folded_classes),
             folded_outputs=dict(self.folded_outputs),
             errors=list(self.errors),
@@ -82,7 +82,7 @@ class JournalState:
     # -- answers -------------------------------------------------------------------------------------------------------
 
     def decision_for(self, batch_id: int) -> DecisionRecord | None:
-        """Return the decision journaled for a batch; the last one, if it was made twice."""
+        """Return the decision for a batch; the later one if there are two."""
         for decision in reversed(self.decisions):
             if decision.batch_id == batch_id:
                 return decision
@@ -92,7 +92,7 @@ class JournalState:
 
     def totals(self) -> dict[str, tuple[int, int]]:
         """Return (offered, kept) per gate since the journal began."""
-        totals = dict(self.folded)
+        totals = dict(self.folded_gates)
         for record in self.batches.values():
             _add_gates(totals, record)
         return totals
@@ -114,7 +114,7 @@ class JournalState:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def add(self, record: Record) -> None:
-        """Take in one record."""
+        """Add one record."""
         if isinstance(record, DecisionRecord):
             self.decisions.append(record)
         elif isinstance(record, BatchRecord):
@@ -123,11 +123,11 @@ class JournalState:
             self.errors = [*self.errors, record][-_ERRORS_RETAINED:]
 
     def add_line(self, line: Mapping[str, Any]) -> None:
-        """Take in one line of a file: a record, or the totals of earlier ones."""
+        """Add one line of a file: a record, or the totals of earlier ones."""
         if line["kind"] != "totals":
             self.add(decode(line))
             return
-        self.folded = {gate: (offered, kept) for gate, (offered, kept) in line["gates"].items()}
+        self.folded_gates = {gate: (offered, kept) for gate, (offered, kept) in line["gates"].items()}
         self.folded_classes = {gate: decode_counts(counts) for gate, counts in line.get("classes", {}).items()}
         self.folded_outputs = {name: OutputTotal(*total) for name, total in line.get("outputs", {}).items()}
         self.compacted_batches = line["batches"]
@@ -136,7 +136,7 @@ class JournalState:
         """Fold all but the latest batches into totals, and forget decisions that no replay can need."""
         for batch_id in sorted(self.batches)[:-retain]:
             record = self.batches.pop(batch_id)
-            _add_gates(self.folded, record)
+            _add_gates(self.folded_gates, record)
             _add_outputs(self.folded_outputs, record)
             for gate, counts in (record.classes or {}).items():
                 self.folded_classes[gate] = add_class_counts(self.folded_classes.get(gate, ()), counts)
@@ -153,7 +153,7 @@ class JournalState:
         """Return the whole state as lines of one file."""
         totals = {
             "kind": "totals",
-            "gates": self.folded,
+            "gates": self.folded_gates,
             "classes": self.folded_classes,
             "outputs": {
                 name: [total.rows, total.delay_rows, total.delay_sum_s, total.worst_delay_s]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.errors import PenstockError
-from penstock.las.base import ClockShedder, TupleShedder
+from penstock.las.tuple_shedder import ClockShedder, TupleShedder
 from penstock.las.constraint import Constraint
 
 __all__ = ["BaseLine", "FullKnowledge", "StrawMan"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from penstock.errors import PenstockError
-from penstock.las.base import ClockShedder
+from penstock.las.tuple_shedder import ClockShedder
 from penstock.las.constraint import Constraint
 from penstock.las.countmin import CostSketch
 from penstock.las.operator_sketches import Matrices, Operator, Sync

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from penstock.errors import PenstockError
-from penstock.las.base import ClockShedder
+from penstock.las.tuple_shedder import ClockShedder
 from penstock.las.constraint import Constraint
 from penstock.las.countmin import CostSketch
 

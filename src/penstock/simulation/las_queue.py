@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
-from penstock.las.base import TupleShedder
+from penstock.las.tuple_shedder import TupleShedder
 from penstock.las.constraint import ABS
 from penstock.las.cost_aware import AIM, DECAY, GAIN, POWER, REACH, SYNC_EVERY
 from penstock.las.countmin import CostSketch

@@ -11,7 +11,7 @@ from penstock.control.base import GateCount
 from penstock.decision import BatchEnded, ByArrival
 from penstock.errors import PenstockError
 from penstock.spark.gates import Gate
-from penstock.spark.plan_counts import PlanCounter, counts_from_store
+from penstock.spark.plan_counts import PlanCounter, read_stored_counts
 from penstock.spark.progress import Progress
 from penstock.spark.query_driver import QueryDriver
 
@@ -122,10 +122,10 @@ class ArrivalDriver(QueryDriver):
         if execution is not None:
             plan = execution.executedPlan()
             counts = self._counter.read(plan)
-            return counts, self._counter.tasks(plan, counts)
+            return counts, self._counter.count_tasks(plan, counts)
         gates = list(self.gates.values())
         store = gates[0].spark._jsparkSession.sharedState().statusStore()
-        stored = counts_from_store(store, gates, run_id, batch_id)
+        stored = read_stored_counts(store, gates, run_id, batch_id)
         if stored is None:
             self.warn(f"{self.label}: Spark has let go of the counts of batch {batch_id}: raise spark.sql.ui.retainedExecutions")
         return stored, {}

@@ -288,4 +288,4 @@ class BatchDriver(QueryDriver):
         if self._running is None or self._last_batch is None or self._running.progress(self._last_batch) is not None:
             return True
         time.sleep(0.02)
-        return self._last_batch in self._running.checkpoint.committed()[-3:]
+        return self._last_batch in self._running.checkpoint.list_committed()[-3:]

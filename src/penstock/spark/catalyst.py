@@ -1,6 +1,6 @@
-"""The parts of a gate that touch Spark's internals: a table that a running query reads, and counters that it fills.
+"""The parts of a gate that use Spark's internals: a table that a running query reads, and counters that it fills.
 
-Everything here exists in classic PySpark only. The rest of the package sees columns and plain numbers.
+All of it needs classic PySpark. The rest of the package works with columns and plain numbers.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from penstock.drop.tables import KeepTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RowMeter", "SCALE", "TableCell", "TimeMeter", "new_tag", "seeded_hash", "tagged"]
+__all__ = ["RowMeter", "SCALE", "TableCell", "TimeMeter", "new_tag", "seeded_hash", "tag_condition"]
 
-# Unique in the driver, so that gates of several shedders in one query are told apart; far from small numbers that a user's own
-# filter might hold.
+# Unique in the driver, so that gates of several shedders in one query can be distinguished; far from the small numbers that a
+# filter of the user might contain.
 _TAGS = itertools.count(1_000_000_001)
 
 
 SCALE = 2.0**53
-"""A row passes if the top 53 bits of its hash are below keep times this: a comparison without a multiplication."""
+"""A row passes if the top 53 bits of its hash are below keep times this number: no multiplication per row."""
 
 
 class TableCell:
-    """A table of keep probabilities inside the plan of a running query that the driver can replace between micro-batches.
+    """A table of keep probabilities inside the plan of a running query, which the driver can replace between micro-batches.
 
-    The table is an ``UnsafeArrayData`` that the generated code holds by reference; ``publish`` points it at new bytes, one call
-    whatever the size. Each micro-batch is optimised and its tasks are serialised anew, so it carries the table of the
-    moment, with no restart and no new code. It is read by a call that Spark takes for nondeterministic: else the optimiser
-    would write the value of the moment into the code. Such a call checks no bounds, so the index must be right by construction.
+    The table is an ``UnsafeArrayData`` that the generated code holds by reference. ``publish`` points it at new bytes: one call,
+    whatever the size. Spark optimises each micro-batch and serialises its tasks again, so each carries the table in force,
+    without a restart and without new code. The call that reads the table is declared nondeterministic; otherwise the optimiser
+    would replace it by the current value. It checks no bounds, so the index must be right by construction.
     """
 
     def __init__(self, spark: SparkSession, table: KeepTable) -> None:
@@ -46,7 +46,7 @@ class TableCell:
         self.publish(table)
 
     def publish(self, table: KeepTable) -> None:
-        """Put a new table in force for every micro-batch that starts from now on."""
+        """Put a table in force for every micro-batch that starts from now on."""
         packed = _pack(table)
         self._array.pointTo(packed, self._base, len(packed))
 
@@ -72,7 +72,7 @@ class TableCell:
 
 
 def _pack(table: KeepTable) -> bytearray:
-    """Spark's layout of an array without nulls: the length, one null bit per element in whole words, then 8 bytes each."""
+    """Lay a table out as a Spark array without nulls: the length, one null bit per element in whole words, then 8 bytes each."""
     thresholds = np.ascontiguousarray(table.keeps.ravel() * SCALE, dtype="<f8")
     length = 1 + len(thresholds)
     null_words = (length + 63) // 64
@@ -80,11 +80,11 @@ def _pack(table: KeepTable) -> bytearray:
 
 
 class RowMeter:
-    """A count and a sum over rows that pass an expression, at about a nanosecond per row.
+    """Counts the rows that reach an expression and sums up a value, at about a nanosecond per row.
 
     ``Dataset.observe`` takes the rows out of the generated code and costs 15 to 60 ns per row. This is an accumulator that the
-    generated code calls directly. Catalyst has no expression for a call without a result; the one that fills a Java bean
-    calls any one-argument method of an object it is given, and that is what is used here.
+    generated code calls directly. Catalyst has no expression for a call without a result. The expression that fills a Java bean
+    can call any method with one argument, and that is what is used here.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -92,28 +92,29 @@ class RowMeter:
         self._accumulator = spark._jsc.sc().longAccumulator()
         self._counted = self._summed = 0
 
-    def counting(self, value: Column) -> Column:
-        """Return a condition that is always true and adds ``value``, a long and never null, for each row that reaches it."""
+    def add(self, value: Column) -> Column:
+        """Return a condition that is always true and adds ``value`` for each row that reaches it: a bigint, never null."""
         # Used for its effect: after an addition the accumulator is never in its zero state.
-        return ~self._after_adding(value, "isZero", "boolean", deterministic=True)
+        return ~self._add_and_call(value, "isZero", "boolean", deterministic=True)
 
-    def ranking(self) -> Column:
-        """Return the rank of each row among those of its task that reach this: 1, 2, 3, ...
+    def rank(self) -> Column:
+        """Return the rank of each row among the rows of its task that reach this expression: 1, 2, 3, ...
 
-        A task has a copy of the accumulator that begins at zero. Spark's own ``monotonically_increasing_id`` would do, but is
-        refused in streaming queries. The same rows in the same partitions have the same ranks, so a replay repeats them.
+        Each task has a copy of the accumulator that starts at zero. Spark's ``monotonically_increasing_id`` would do, but
+        streaming queries refuse it. The same rows in the same partitions have the same ranks, so a replay repeats them.
         """
-        return self._after_adding(F.lit(0).cast("bigint"), "count", "long", deterministic=False)
+        return self._add_and_call(F.lit(0).cast("bigint"), "count", "long", deterministic=False)
 
-    def _after_adding(self, value: Column, method: str, kind: str, *, deterministic: bool) -> Column:
+    def _add_and_call(self, value: Column, method: str, kind: str, *, deterministic: bool) -> Column:
+        """Add a value to the accumulator, then return what a method of it answers."""
         objects = self._jvm.org.apache.spark.sql.catalyst.expressions.objects
         literal = self._jvm.org.apache.spark.sql.catalyst.expressions.Literal.fromObject(self._accumulator)
         arguments = self._jvm.PythonUtils.toScalaMap({"add": _expression(self._jvm, value)})
-        added = objects.InitializeJavaBean(literal, arguments)
+        accumulator = objects.InitializeJavaBean(literal, arguments)
         nothing = self._jvm.PythonUtils.toSeq([])
         result = self._jvm.org.apache.spark.sql.types.DataType.fromJson(f'"{kind}"')
         propagate_null, nullable = False, False
-        call = objects.Invoke(added, method, result, nothing, nothing, propagate_null, nullable, deterministic)
+        call = objects.Invoke(accumulator, method, result, nothing, nothing, propagate_null, nullable, deterministic)
         return _column(self._jvm, call)
 
     def take(self) -> int:
@@ -130,7 +131,7 @@ class RowMeter:
 
 
 class TimeMeter(RowMeter):
-    """The greatest of some times, in microseconds: the accumulator that Spark itself keeps for watermarks."""
+    """Notes the latest of the times that reach it, in microseconds, with the accumulator that Spark uses for watermarks."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm = _jvm(spark)
@@ -139,28 +140,28 @@ class TimeMeter(RowMeter):
         spark._jsc.sc().register(self._accumulator)
 
     def latest(self) -> int | None:
-        """Return the greatest so far; ``None`` before the first."""
+        """Return the latest time so far; ``None`` before the first."""
         statistics = self._accumulator.value()
         return int(statistics.max()) if int(statistics.count()) else None
 
 
 def seeded_hash(spark: SparkSession, seed: int, columns: Sequence[Column]) -> Column:
-    """Return Spark's ``xxhash64`` of the columns with a seed of ours instead of its fixed 42."""
+    """Return Spark's ``xxhash64`` of the columns with the given seed instead of its fixed 42."""
     jvm = _jvm(spark)
     children = jvm.PythonUtils.toSeq([_expression(jvm, column) for column in columns])
     return _column(jvm, jvm.org.apache.spark.sql.catalyst.expressions.XxHash64(children, seed))
 
 
 def new_tag() -> int:
-    """Return a number by which something can be found in a plan."""
+    """Return a unique number that marks a condition in a plan."""
     return next(_TAGS)
 
 
-def tagged(tag: int, condition: Column | None = None) -> Column:
-    """Mark a condition with a number that can be found again in the plan, and hold it where it stands.
+def tag_condition(tag: int, condition: Column | None = None) -> Column:
+    """Return a condition that carries a number by which it can be recognised in the plan; without a condition, always true.
 
-    ``spark_partition_id() > -tag`` is always true, but Spark takes it for nondeterministic. So the optimiser neither merges the
-    filter with another nor moves it past one, and its row count stays the gate's own.
+    ``spark_partition_id() > -tag`` is always true, but nondeterministic to Spark. So the optimiser neither merges the filter with
+    another one nor moves it past one, and the filter's row count is that of the gate alone.
     """
     always = F.spark_partition_id() > F.lit(-tag)
     return always if condition is None else always == condition

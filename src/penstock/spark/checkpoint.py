@@ -1,4 +1,4 @@
-"""What Penstock reads of a query's checkpoint: whose it is, and what was committed."""
+"""What Penstock reads from a query's checkpoint: whose it is, and which batches were planned and committed."""
 
 from __future__ import annotations
 
@@ -16,56 +16,57 @@ __all__ = ["Checkpoint"]
 
 
 class Checkpoint:
-    """A streaming query's checkpoint directory, read only."""
+    """The checkpoint directory of a streaming query; never written to."""
 
     def __init__(self, location: str | Path) -> None:
         self.filesystem, self.path = resolve(location, "the checkpoint")
 
     def query_id(self) -> str | None:
-        """Return Spark's id of the query; ``None`` before its first start."""
+        """Return the id that Spark gave the query; ``None`` before its first start."""
         content = self._read("metadata")
         return None if content is None else str(json.loads(content)["id"])
 
-    def committed(self) -> list[int]:
-        """Return the batches that Spark has committed, as far as its log goes back."""
-        return self._numbers("commits")
+    def list_committed(self) -> list[int]:
+        """Return the batches that Spark has committed, as far back as its log goes."""
+        return self._list_numbers("commits")
 
-    def planned(self) -> list[int]:
-        """Return the batches whose offsets are in the log: those committed, and perhaps one more."""
-        return self._numbers("offsets")
+    def list_planned(self) -> list[int]:
+        """Return the batches whose offsets are logged: the committed ones, and perhaps one more."""
+        return self._list_numbers("offsets")
 
     def offsets(self, batch_id: int) -> list[str | None]:
         """Return the offset of each source at the end of a batch, as JSON."""
         content = self._read(f"offsets/{batch_id}")
         if content is None:
-            raise PenstockError(f"the checkpoint {self.path} has no offsets of batch {batch_id}")
+            raise PenstockError(f"the checkpoint {self.path} has no offsets for batch {batch_id}")
         lines = content.splitlines()[2:]  # after the version and the batch's metadata
         return [None if line == "-" else line for line in lines]
 
-    def entry_rows(
+    def count_rows(
         self, batch_id: int, sources: Sequence[str], rows_of_file: Callable[[str], int | None]
     ) -> dict[str, int | None]:
-        """Return the rows of a batch by source, where its offsets count rows or its files do; ``None`` for one that doesn't."""
+        """Return how many rows a batch has from each source, where offsets or files tell; ``None`` for other sources.
+
+        ``sources`` are names for the query's sources in Spark's order; ``rows_of_file`` returns how many rows a file has.
+        """
         end = self.offsets(batch_id)
         start = self.offsets(batch_id - 1) if batch_id > 0 else [None] * len(end)
-        found: dict[str, int | None] = {}
-        for place, (name, before, after) in enumerate(zip(sources, start, end, strict=True)):
+        counts: dict[str, int | None] = {}
+        for index, (name, before, after) in enumerate(zip(sources, start, end, strict=True)):
             rows = rows_between(before, after)
-            if rows is None:
-                rows = self._file_rows(place, before, after, rows_of_file)
-            found[name] = rows
-        return found
+            counts[name] = self._count_file_rows(index, before, after, rows_of_file) if rows is None else rows
+        return counts
 
-    def _file_rows(
+    def _count_file_rows(
         self, source: int, before: str | None, after: str | None, rows_of_file: Callable[[str], int | None]
     ) -> int | None:
-        """Add up the files that Spark's file source took from one offset to the next: it logs them before the batch runs."""
+        """Add up the rows of the files that Spark's file source read between two offsets: it logs them before the batch runs."""
         if after is None:
             return 0
-        marks = [None if text is None else json.loads(text) for text in (before, after)]
-        if not all(mark is None or (isinstance(mark, dict) and "logOffset" in mark) for mark in marks):
+        offsets = [None if text is None else json.loads(text) for text in (before, after)]
+        if not all(offset is None or (isinstance(offset, dict) and "logOffset" in offset) for offset in offsets):
             return None
-        first, last = (-1 if mark is None else int(mark["logOffset"]) for mark in marks)
+        first, last = (-1 if offset is None else int(offset["logOffset"]) for offset in offsets)
         total = 0
         for number in range(first + 1, last + 1):
             content = self._read(f"sources/{source}/{number}") or self._read(f"sources/{source}/{number}.compact")
@@ -78,7 +79,7 @@ class Checkpoint:
                     total += rows
         return total
 
-    def _numbers(self, folder: str) -> list[int]:
+    def _list_numbers(self, folder: str) -> list[int]:
         selector = fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True)
         names = (info.base_name for info in self.filesystem.get_file_info(selector))
         return sorted(int(name) for name in names if name.isdigit())

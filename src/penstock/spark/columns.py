@@ -1,16 +1,25 @@
-"""Columns by their names, whatever signs those hold."""
+"""Columns by their names, whatever characters those contain."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-__all__ = ["bigint", "column_named"]
+__all__ = ["bigint", "column_named", "quote_name"]
 
 
 def column_named(name: str) -> Column:
     """Return the column of that name; dots and backticks in it are part of the name."""
-    return F.col(f"`{name.replace('`', '``')}`")
+    return F.col(quote_name(name))
+
+
+def quote_name(name: str) -> str:
+    """Return a column name as Spark's parser needs it, for methods that take names only.
+
+    >>> quote_name("a.b")
+    '`a.b`'
+    """
+    return f"`{name.replace('`', '``')}`"
 
 
 def bigint(number: int) -> Column:

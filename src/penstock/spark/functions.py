@@ -1,18 +1,20 @@
-"""Counts, sums and means over what a gate has kept: estimates with their errors, as native aggregate columns.
+"""Counts, sums and means over the rows that a gate kept: estimates with their errors, as native aggregate columns.
 
-A row kept with probability p stands for ``w = 1/p`` rows: the gate's weight column. Sums of ``w * x`` are unbiased (Horvitz and
-Thompson), and so is ``w * (w - 1) * x^2`` summed up as their variance. All of it is plain sums, so it streams, merges, and works
-in any aggregation, whatever the keeps of batches and classes were.
+A row kept with probability p stands for ``w = 1/p`` rows; w is the gate's weight column. Sums of ``w * x`` are unbiased (Horvitz
+and Thompson), and the sum of ``w * (w - 1) * x^2`` is an unbiased estimate of their variance. These are plain sums, so they
+stream, merge and work in any aggregation, whatever the keeps of batches and classes were.
 
-Rows that share their fate, as all rows of a key or of a window do, are not independent: their variance is that of whole clusters.
-Name them with ``cluster``. The sum over clusters of the square of each cluster's total can't be had from plain sums without
-grouping by cluster first; but with a random sign for each cluster, the square of the signed sum has just that as its mean, and
-the mean over many signs is near it (the sketch of Alon, Matias and Szegedy). One hash of the cluster gives all the signs.
+Rows that are kept or dropped together, such as all rows of a key or of a window, are not independent: the variance is that of
+whole clusters. Name them with ``cluster``. The variance then needs the sum over clusters of the square of each cluster's total,
+which plain sums cannot give without grouping by cluster first. With a random sign for each cluster, however, the expected square
+of the signed sum is just that, and the mean over many sets of signs is close to it (the sketch of Alon, Matias and Szegedy). One
+hash of the cluster gives all its signs.
 
-A cluster's keep changes while it lasts. Two of its rows that were kept with p and q > p have the covariance ``(1 - q) / (p q)``,
-not the ``sqrt((1 - p) (1 - q)) / (p q)`` that one sign for both gives. On the scale of ``t = log(1 / (1 - p)) / 2`` the missing
-factor is ``exp(-|t - t'|)``. So each cluster cuts that scale into cells at random, and has other signs in each: with cells of a
-width from a Gamma distribution (shape 2) two points share one with just that probability (Rahimi and Recht's random binning).
+A cluster's keep may change while its rows arrive. Two of its rows that were kept with p and q > p have the covariance
+``(1 - q) / (p q)``, and not the ``sqrt((1 - p) (1 - q)) / (p q)`` that one sign for both would give. On the scale of
+``t = log(1 / (1 - p)) / 2``, the missing factor is ``exp(-|t - t'|)``. So each cluster cuts that scale into random cells and has
+different signs in each. With cell widths from a Gamma distribution (shape 2), two points share a cell with just that probability
+(the random binning of Rahimi and Recht).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
+from operator import add
 from statistics import NormalDist
 
 from pyspark.sql import Column
@@ -29,7 +32,7 @@ from penstock.errors import PenstockError
 
 __all__ = ["estimated_avg", "estimated_count", "estimated_sum", "estimated_total"]
 
-_SIGNS = 24  # more make the error surer, and the plan longer, which Spark makes anew in every micro-batch
+_SIGNS = 24  # more would make the error more certain, and the plan longer, which Spark builds again for every micro-batch
 _SALT = "penstock signs"
 _ROUNDING = 1e-14
 
@@ -39,17 +42,44 @@ ColumnOrName = Column | str
 def estimated_count(
     *, weight: ColumnOrName, cluster: ColumnOrName | Sequence[ColumnOrName] = (), confidence: float = 0.95
 ) -> Column:
-    """Estimate how many rows there were: a struct of ``estimate``, ``error``, ``lower`` and ``upper``.
+    """Estimate how many rows there were before the gate.
 
-    ``error`` is one standard error; the bounds hold with the given confidence. A row without a weight stands for itself.
+    Parameters
+    ----------
+    weight
+        The gate's weight column. A row without a weight stands for itself.
+    cluster
+        The columns whose values are kept or dropped together: the key columns of a gate with ``WholeKeys``, the window of one
+        with ``WholeWindows``. Nothing for a gate of rows.
+    confidence
+        The probability with which ``lower`` and ``upper`` enclose the true count.
+
+    Returns
+    -------
+    Column
+        A struct of ``estimate``, ``error`` (one standard error), ``lower`` and ``upper``. Over no rows all of them are zero.
+
+    Raises
+    ------
+    PenstockError
+        If ``confidence`` does not lie in (0, 1).
+
+    Examples
+    --------
+    Behind a gate with ``weight_column="w"``::
+
+        from penstock import functions as pf
+
+        kept.groupBy("host").agg(pf.estimated_count(weight="w").alias("requests"))
+        by_user.groupBy("country").agg(pf.estimated_count(weight="w", cluster="user_id"))  # behind WholeKeys("user_id")
     """
-    z = _quantile(confidence, clustered=_is_clustered(cluster))
-    w = _weight(weight)
+    z = _find_quantile(confidence, is_clustered=_has_columns(cluster))
+    w = _fill_weight(weight)
     estimate = F.coalesce(F.sum(w), F.lit(0.0))
-    error = F.coalesce(_error(None, w, cluster), F.lit(0.0))
-    # What was kept was there. So many rows are at least this many, and it takes no other sum (Cauchy and Schwarz).
-    seen = F.count(F.lit(1)).cast("double") if _is_clustered(cluster) else _square(F.sum(w)) / F.sum(w * w)
-    return _struct(estimate, error, z, least=F.coalesce(seen, F.lit(0.0))).alias("count")
+    error = F.coalesce(_estimate_error(None, w, cluster), F.lit(0.0))
+    # There were at least as many rows as were kept. For rows, a lower bound of that number takes no further sum (Cauchy-Schwarz).
+    least = F.count(F.lit(1)).cast("double") if _has_columns(cluster) else _square(F.sum(w)) / F.sum(w * w)
+    return _build_struct(estimate, error, z, least=F.coalesce(least, F.lit(0.0))).alias("count")
 
 
 def estimated_sum(
@@ -59,15 +89,43 @@ def estimated_sum(
     cluster: ColumnOrName | Sequence[ColumnOrName] = (),
     confidence: float = 0.95,
 ) -> Column:
-    """Estimate a sum: a struct of ``estimate``, ``error``, ``lower`` and ``upper``.
+    """Estimate the sum of a column over all rows before the gate.
 
-    Nulls count for nothing, and where all is null so is the sum, as in SQL.
+    Parameters
+    ----------
+    column
+        What to sum up. As in SQL, nulls are ignored.
+    weight
+        The gate's weight column. A row without a weight stands for itself.
+    cluster
+        The columns whose values are kept or dropped together, as in :func:`estimated_count`.
+    confidence
+        The probability with which ``lower`` and ``upper`` enclose the true sum.
+
+    Returns
+    -------
+    Column
+        A struct of ``estimate``, ``error`` (one standard error), ``lower`` and ``upper``; null if all values are null.
+
+    Raises
+    ------
+    PenstockError
+        If ``confidence`` does not lie in (0, 1).
+
+    Examples
+    --------
+    Behind a gate with ``weight_column="w"``::
+
+        from penstock import functions as pf
+
+        traffic = kept.groupBy("host").agg(pf.estimated_sum("bytes", weight="w").alias("bytes"))
+        traffic.select("host", "bytes.estimate", "bytes.error")
     """
-    z = _quantile(confidence, clustered=_is_clustered(cluster))
-    value, w = _column(column).cast("double"), _weight(weight)
+    z = _find_quantile(confidence, is_clustered=_has_columns(cluster))
+    value, w = _to_column(column).cast("double"), _fill_weight(weight)
     estimate = F.sum(w * value)
-    found = F.when(estimate.isNotNull(), _struct(estimate, _error(value, w, cluster), z))
-    return found.alias(f"sum({_name(column)})")
+    result = F.when(estimate.isNotNull(), _build_struct(estimate, _estimate_error(value, w, cluster), z))
+    return result.alias(f"sum({_get_name(column)})")
 
 
 def estimated_avg(
@@ -78,54 +136,114 @@ def estimated_avg(
     center: float = 0.0,
     confidence: float = 0.95,
 ) -> Column:
-    """Estimate a mean: a struct of ``estimate``, ``error``, ``lower`` and ``upper``; null where all is null.
+    """Estimate the mean of a column over all rows before the gate.
 
-    It is a ratio of two estimates, so its error is that of the deviations from it, to the first order: good from some tens of
-    rows on. Of values that lie close together and far from zero, such as times since 1970, give a ``center`` near them: the error
-    comes from their squares, and without it the digits don't reach. It is then overestimated, never underestimated.
+    The mean is a ratio of two estimates. Its error is that of the deviations from it, to first order: good from some tens of rows
+    on.
+
+    Parameters
+    ----------
+    column
+        What to average. As in SQL, nulls are ignored.
+    weight
+        The gate's weight column. A row without a weight stands for itself.
+    cluster
+        The columns whose values are kept or dropped together, as in :func:`estimated_count`.
+    center
+        A number near the values, if they lie close together and far from zero, such as seconds since 1970. The error is computed
+        from squares; without a center too few digits are left, and the error is overestimated, never underestimated.
+    confidence
+        The probability with which ``lower`` and ``upper`` enclose the true mean.
+
+    Returns
+    -------
+    Column
+        A struct of ``estimate``, ``error`` (one standard error), ``lower`` and ``upper``; null if all values are null.
+
+    Raises
+    ------
+    PenstockError
+        If ``confidence`` does not lie in (0, 1), or ``center`` is not a finite number.
+
+    Examples
+    --------
+    Behind a gate with ``weight_column="w"``::
+
+        from penstock import functions as pf
+
+        kept.groupBy("host").agg(
+            pf.estimated_avg("bytes", weight="w"),
+            pf.estimated_avg("sent_s", weight="w", center=1.7e9),
+        )
     """
-    z = _quantile(confidence, clustered=_is_clustered(cluster))
+    z = _find_quantile(confidence, is_clustered=_has_columns(cluster))
     if not (isinstance(center, int | float) and math.isfinite(center)):
         raise PenstockError(f"center must be a number near the values, got {center!r}")
-    value, w = _column(column).cast("double") - F.lit(float(center)), _weight(weight)
-    known = value.isNotNull()
-    rows, x = F.when(known, 1.0).otherwise(0.0), F.coalesce(value, F.lit(0.0))
+    value, w = _to_column(column).cast("double") - F.lit(float(center)), _fill_weight(weight)
+    rows, x = F.when(value.isNotNull(), 1.0).otherwise(0.0), F.coalesce(value, F.lit(0.0))
     weights = F.sum(w * rows)
     mean = F.sum(w * x) / weights
-    if _is_clustered(cluster):
-        root = _root(w)
-        squares = [_square(F.sum(sign * root * x) - mean * F.sum(sign * root * rows)) for sign in _signs(cluster, w)]
-        variance = _added(squares) / float(len(squares))
+    if _has_columns(cluster):
+        root = _root_of_variance(w)
+        squares = [_square(F.sum(sign * root * x) - mean * F.sum(sign * root * rows)) for sign in _draw_signs(cluster, w)]
+        variance = reduce(add, squares) / float(len(squares))
     else:
         spread = w * (w - 1.0)
         squares_of_mean = mean * mean * F.sum(spread * rows)
-        # Three great numbers of which little is left: at least as much as is lost by rounding.
+        # Three large numbers that nearly cancel: the result is at least what rounding loses.
         variance = F.greatest(
             F.sum(spread * x * x) - 2.0 * mean * F.sum(spread * x) + squares_of_mean, _ROUNDING * squares_of_mean
         )
     error = F.sqrt(F.greatest(variance, F.lit(0.0))) / weights
-    found = F.when(weights > 0.0, _struct(mean + F.lit(float(center)), error, z))
-    return found.alias(f"avg({_name(column)})")
+    result = F.when(weights > 0.0, _build_struct(mean + F.lit(float(center)), error, z))
+    return result.alias(f"avg({_get_name(column)})")
 
 
 def estimated_total(estimates: ColumnOrName, *, confidence: float = 0.95) -> Column:
-    """Add up estimates of a first aggregation in a second one: counts or sums of groups whose rows share no fate.
+    """Add up estimated counts or sums of groups, in a second aggregation.
 
-    Groups of a row gate share none. Of a key gate they do if a key's rows are in several groups: then the error is too small, and
-    one aggregation over all of them with ``cluster`` is right.
+    The groups must be independent: no rows of two groups may be kept or dropped together. Behind a gate of rows they are
+    independent. Behind a gate of keys they are not if a key has rows in several groups: the error would be too small. Use one
+    aggregation over all of them with ``cluster`` instead.
+
+    Parameters
+    ----------
+    estimates
+        A column of :func:`estimated_count` or :func:`estimated_sum`. Means cannot be added up.
+    confidence
+        The probability with which ``lower`` and ``upper`` enclose the true total.
+
+    Returns
+    -------
+    Column
+        A struct of ``estimate``, ``error`` (one standard error), ``lower`` and ``upper``.
+
+    Raises
+    ------
+    PenstockError
+        If ``confidence`` does not lie in (0, 1).
+
+    Examples
+    --------
+    From counts per host to counts per country::
+
+        from penstock import functions as pf
+
+        hosts = kept.groupBy("country", "host").agg(pf.estimated_count(weight="w").alias("requests"))
+        hosts.groupBy("country").agg(pf.estimated_total("requests").alias("requests"))
     """
-    z = _quantile(confidence, clustered=False)
-    column = _column(estimates)
+    z = _find_quantile(confidence, is_clustered=False)
+    column = _to_column(estimates)
     error = F.sqrt(F.sum(column.getField("error") * column.getField("error")))
-    return _struct(F.sum(column.getField("estimate")), error, z).alias("total")
+    return _build_struct(F.sum(column.getField("estimate")), error, z).alias("total")
 
 
-def _error(x: Column | None, w: Column, cluster: ColumnOrName | Sequence[ColumnOrName]) -> Column:
-    """The standard error of a sum; of a count without ``x``. What is summed up is written for few operations a row."""
-    if _is_clustered(cluster):
-        root = _root(w) if x is None else _root(w) * x
-        squares = [_square(F.sum(sign * root)) for sign in _signs(cluster, w)]
-        variance = _added(squares) / float(len(squares))
+def _estimate_error(x: Column | None, w: Column, cluster: ColumnOrName | Sequence[ColumnOrName]) -> Column:
+    """Return the standard error of a sum, or of a count without ``x``, written with few operations per row."""
+    if _has_columns(cluster):
+        root = _root_of_variance(w) if x is None else _root_of_variance(w) * x
+        squares = [_square(F.sum(sign * root)) for sign in _draw_signs(cluster, w)]
+        variance = reduce(add, squares) / float(len(squares))
     elif x is None:
         variance = F.sum(w * w) - F.sum(w)
     else:
@@ -134,7 +252,7 @@ def _error(x: Column | None, w: Column, cluster: ColumnOrName | Sequence[ColumnO
     return F.sqrt(F.greatest(variance, F.lit(0.0)))
 
 
-def _struct(estimate: Column, error: Column, z: float, least: Column | None = None) -> Column:
+def _build_struct(estimate: Column, error: Column, z: float, least: Column | None = None) -> Column:
     lower = estimate - z * error
     return F.struct(
         estimate.alias("estimate"),
@@ -144,53 +262,55 @@ def _struct(estimate: Column, error: Column, z: float, least: Column | None = No
     )
 
 
-def _root(w: Column) -> Column:
+def _root_of_variance(w: Column) -> Column:
     return F.sqrt(w * F.greatest(w - 1.0, F.lit(0.0)))
 
 
-def _signs(cluster: ColumnOrName | Sequence[ColumnOrName], w: Column) -> list[Column]:
-    """Plus or minus one for each cluster and cell of its keeps, many times over: the bits of one hash."""
+def _draw_signs(cluster: ColumnOrName | Sequence[ColumnOrName], w: Column) -> list[Column]:
+    """Return columns of plus or minus one, the same within a cluster and a cell of its keeps: the bits of one hash."""
     columns = [cluster] if isinstance(cluster, str | Column) else list(cluster)
-    hashed = F.xxhash64(F.lit(_SALT), *(_column(column) for column in columns))
-    one, other, phase = (_part(hashed, place) for place in range(3))
+    cluster_hash = F.xxhash64(F.lit(_SALT), *(_to_column(column) for column in columns))
+    one, other, phase = (_draw_uniform(cluster_hash, number) for number in range(3))
     width = -F.log(one * other)
-    place = F.log(1.0 - 1.0 / w) * -0.5
-    cell = F.coalesce(F.floor(place / width + phase), F.lit(0))  # no logarithm: the weight is 1, and there is nothing to sign
-    bits = F.xxhash64(hashed, cell)
+    position = F.log(1.0 - 1.0 / w) * -0.5
+    cell = F.coalesce(F.floor(position / width + phase), F.lit(0))  # null where the weight is 1, and then the sign is not used
+    bits = F.xxhash64(cluster_hash, cell)
     return [(1.0 - 2.0 * F.shiftrightunsigned(bits, bit).bitwiseAND(F.lit(1)).cast("double")) for bit in range(3, 3 + _SIGNS)]
 
 
-def _part(hashed: Column, place: int) -> Column:
-    """A number in (0, 1) from twenty bits of a hash."""
-    bits = F.shiftrightunsigned(hashed, 3 + 20 * place).bitwiseAND(F.lit(2**20 - 1))
+def _draw_uniform(cluster_hash: Column, number: int) -> Column:
+    """Return a number in (0, 1) from twenty bits of a hash; there are three."""
+    bits = F.shiftrightunsigned(cluster_hash, 3 + 20 * number).bitwiseAND(F.lit(2**20 - 1))
     return (bits.cast("double") + 0.5) / 2.0**20
 
 
-def _quantile(confidence: float, *, clustered: bool) -> float:
-    """How many standard errors: of the normal distribution, or of Student's where the error comes from so many signs.
+def _find_quantile(confidence: float, *, is_clustered: bool) -> float:
+    """Return how many standard errors the bounds are away.
 
-    >>> round(_quantile(0.95, clustered=False), 3), round(_quantile(0.95, clustered=True), 3)
+    By the normal distribution; by Student's with one degree of freedom per sign, where the error is estimated from signs.
+
+    >>> round(_find_quantile(0.95, is_clustered=False), 3), round(_find_quantile(0.95, is_clustered=True), 3)
     (1.96, 2.064)
     """
     if not (isinstance(confidence, int | float) and 0.0 < confidence < 1.0):
         raise PenstockError(f"confidence must lie in (0, 1), got {confidence!r}")
     z = NormalDist().inv_cdf(0.5 + confidence / 2.0)
-    if not clustered:
+    if not is_clustered:
         return z
     # Student's quantile by its expansion in 1/degrees (Fisher and Cornish): good to three digits here.
     n = float(_SIGNS)
     return z + (z**3 + z) / (4.0 * n) + (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / (96.0 * n * n)
 
 
-def _is_clustered(cluster: ColumnOrName | Sequence[ColumnOrName]) -> bool:
+def _has_columns(cluster: ColumnOrName | Sequence[ColumnOrName]) -> bool:
     return isinstance(cluster, str | Column) or bool(cluster)
 
 
-def _weight(weight: ColumnOrName) -> Column:
-    return F.coalesce(_column(weight).cast("double"), F.lit(1.0))
+def _fill_weight(weight: ColumnOrName) -> Column:
+    return F.coalesce(_to_column(weight).cast("double"), F.lit(1.0))
 
 
-def _column(column: ColumnOrName) -> Column:
+def _to_column(column: ColumnOrName) -> Column:
     if isinstance(column, Column):
         return column
     if isinstance(column, str) and column:
@@ -198,13 +318,9 @@ def _column(column: ColumnOrName) -> Column:
     raise PenstockError(f"a column must be a name or a Column, got {column!r}")
 
 
-def _name(column: ColumnOrName) -> str:
+def _get_name(column: ColumnOrName) -> str:
     return column if isinstance(column, str) else "expression"
 
 
 def _square(column: Column) -> Column:
     return column * column
-
-
-def _added(columns: Sequence[Column]) -> Column:
-    return reduce(lambda left, right: left + right, columns)

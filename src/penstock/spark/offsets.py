@@ -1,4 +1,4 @@
-"""How many rows lie between two offsets of a source, where its offsets tell."""
+"""How many rows lie between two offsets of a source, if its offsets count rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ __all__ = ["rows_between"]
 
 
 def rows_between(start: str | None, end: str | None) -> int | None:
-    """Return the number of rows from one offset to the next, ``None`` where the source's offsets don't count rows.
+    """Return the number of rows from one offset to the next; ``None`` if the source's offsets don't count rows.
 
-    Known are this package's replay source, Kafka, and Spark's ``rate-micro-batch``.
+    It knows the offsets of the replay source, of Kafka and of Spark's ``rate-micro-batch``.
 
+    Parameters
+    ----------
+    start, end
+        Offsets as JSON, as Spark logs them. Without a start, the rows from the beginning of the source are counted; for Kafka
+        that is not known, because a topic may begin anywhere.
+
+    Examples
+    --------
     >>> rows_between('{"n": 10, "t0": 0.5}', '{"n": 25, "t0": 0.5}')
     15
     >>> rows_between('{"clicks": {"0": 5, "1": 7}}', '{"clicks": {"0": 6, "1": 9}}')
@@ -24,7 +32,7 @@ def rows_between(start: str | None, end: str | None) -> int | None:
     """
     before, after = _position(start), _position(end)
     if start is None and _is_kafka(end):
-        return None  # a topic may begin anywhere
+        return None
     if after is None or (before is None and start is not None):
         return None
     return max(0, after - (before or 0))

@@ -1,4 +1,4 @@
-"""What a query's plan must hold for its gates to mean what they say, and which answers they put at risk."""
+"""Checks of a query's plan: whether its gates can do what they promise, and which answers they make wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.spark.gates import Gate
 
 __all__ = ["check_keys", "check_windows", "find_risks", "refuse_windows"]
 
-# Aggregates that no weight scales back up, as Spark writes them in a plan.
+# Aggregates that weights cannot correct, as Spark writes them in a plan.
 _NOT_SCALED = (
     "min",
     "max",
@@ -35,7 +35,7 @@ _DISTINCT = ("Deduplicate", "DeduplicateWithinWatermark", "Distinct")  # nodes o
 
 
 def check_keys(gates: Sequence[Gate]) -> None:
-    """Equal keys share their fate at all gates of a family only if they are hashed alike."""
+    """Refuse gates of one family whose keys have different types: equal keys would not be hashed alike."""
     first: dict[tuple[str, int], Gate] = {}
     for gate in gates:
         if isinstance(gate.specification.unit, WholeKeys):
@@ -44,13 +44,12 @@ def check_keys(gates: Sequence[Gate]) -> None:
                 types = f"{', '.join(other.key_types)} and {', '.join(gate.key_types)}"
                 raise PenstockError(
                     f"gates {other.name!r} and {gate.name!r} keep whole keys of different types ({types}), so equal keys would "
-                    "not share their fate: cast them to one type before the "
-                    "gates, or give one gate a family of its own"
+                    "not share their fate: cast them to one type before the gates, or give one gate a family of its own"
                 )
 
 
 def refuse_windows(gates: Sequence[Gate]) -> None:
-    """Native sinks have no moment between two batches."""
+    """Refuse gates of whole windows in a query with a native sink: windows are decided between two batches."""
     for gate in gates:
         if gate.windows is not None:
             raise PenstockError(
@@ -59,13 +58,13 @@ def refuse_windows(gates: Sequence[Gate]) -> None:
 
 
 def check_windows(plan: str, gates: Sequence[Gate]) -> None:
-    """The windows that are aggregated must be those that are kept."""
+    """Refuse a query that would show windows in part: it must aggregate by the windows that its gates keep."""
     for gate in gates:
         if gate.windows is None:
             continue
         unit = gate.windows.unit
         if "Aggregate [" in plan:
-            _check_same(plan, gate.name, unit)
+            _check_same_windows(plan, gate.name, unit)
             if unit.overlap > 1 and f"-{gate.windows.whole_tag})" not in plan:
                 raise PenstockError(
                     f"gate {gate.name!r} keeps whole windows that overlap, and those it drops would show in part: "
@@ -74,10 +73,10 @@ def check_windows(plan: str, gates: Sequence[Gate]) -> None:
         _check_watermark(plan, gate.name, unit)
 
 
-def _check_same(plan: str, gate: str, unit: WholeWindows) -> None:
-    """Spark writes windows as arithmetic in microseconds: a remainder by the slide, plus the length."""
-    wanted = (f"- {unit.offset}) % {unit.slide})", f"+ {unit.length})")
-    if "precisetimestampconversion" in plan and not all(part in plan for part in wanted):
+def _check_same_windows(plan: str, gate: str, unit: WholeWindows) -> None:
+    """Look for the window in the plan, where Spark writes it as arithmetic: a remainder by the slide, plus the length, in us."""
+    expected = (f"- {unit.offset}) % {unit.slide})", f"+ {unit.length})")
+    if "precisetimestampconversion" in plan and not all(part in plan for part in expected):
         offset = f", offset {unit.offset / 1e6:g} s" if unit.offset else ""
         raise PenstockError(
             f"gate {gate!r} keeps whole windows of {unit.length / 1e6:g} s by {unit.slide / 1e6:g} s{offset}, and the query "
@@ -97,7 +96,7 @@ def _check_watermark(plan: str, gate: str, unit: WholeWindows) -> None:
         parts = re.findall(r"[0-9.]+ [a-z]+", text)
         try:
             span = sum(parse_duration(part, "a watermark") for part in parts if float(part.split()[0]))
-        except PenstockError:  # months: longer than anything remembered
+        except PenstockError:  # months, which are longer than any gate remembers
             span = float("inf")
         windows = span * 1e6 / unit.slide + unit.overlap
         if windows > BEHIND:
@@ -108,11 +107,11 @@ def _check_watermark(plan: str, gate: str, unit: WholeWindows) -> None:
 
 
 def find_risks(plan: str, gates: Sequence[Gate]) -> list[str]:
-    """Return which of the query's answers a gate makes wrong, whatever the weights; one line each."""
+    """Return which answers of the query a gate makes wrong and weights cannot correct; one line each."""
     risks = [
-        f"the watermark stands behind gate {name!r} and sees only what that keeps, so rows may count that come too late in the "
-        "job without shedding: put withWatermark before the gate"
-        for name in _gates_before_a_watermark(plan, gates)
+        f"the watermark stands behind gate {name!r} and covers only the rows kept, so rows may count that would be too late in "
+        "the job without shedding: put withWatermark before the gate"
+        for name in _find_gates_before_watermark(plan, gates)
     ]
     if all(gate.specification.unit is not None for gate in gates):
         return risks
@@ -127,20 +126,20 @@ def find_risks(plan: str, gates: Sequence[Gate]) -> list[str]:
     return risks
 
 
-def _gates_before_a_watermark(plan: str, gates: Sequence[Gate]) -> list[str]:
-    """Gates of whole units with a watermark behind them: it would see only what they keep."""
+def _find_gates_before_watermark(plan: str, gates: Sequence[Gate]) -> list[str]:
+    """Return the names of gates of whole keys or windows with a watermark behind them: a parent node in the plan."""
     names = []
     for gate in gates:
         lines = plan.partition(f"-{gate.kept_tag})")[0].splitlines()
-        depth = _depth(lines.pop()) if lines else 0
+        depth = _get_depth(lines.pop()) if lines else 0
         for line in reversed(lines):
-            if _depth(line) < depth:
-                depth = _depth(line)
+            if _get_depth(line) < depth:
+                depth = _get_depth(line)
                 if "EventTimeWatermark" in line and gate.specification.unit is not None:
                     names.append(gate.name)
                     break
     return names
 
 
-def _depth(line: str) -> int:
+def _get_depth(line: str) -> int:
     return len(line) - len(line.lstrip(" :+-"))

@@ -1,8 +1,8 @@
-"""Rows offered and kept at the gates of a batch, read from where Spark counts them anyway.
+"""Rows offered and kept at the gates of a batch, read from the metrics that Spark keeps anyway.
 
-A gate is two filters, and each filter's output rows are a metric of its plan. While ``foreachBatch`` runs, the plan of the batch
-is at hand, and mostly it still is when a native sink's batch is reported. Where it is not, the SQL status store has the counts by
-execution.
+A gate is two filters, and Spark counts the output rows of each filter in the plan. While ``foreachBatch`` runs, the plan of the
+batch is available, and usually it still is when the batch of a native sink is reported. If it is not, the SQL status store has
+the counts per execution.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from typing import Any
 from penstock.control.base import GateCount
 from penstock.spark.gates import Gate
 
-__all__ = ["PlanCounter", "counts_from_store"]
+__all__ = ["PlanCounter", "read_stored_counts"]
 
 _RECENT_EXECUTIONS = 64
-_LOOKS = 20
-_FIELDS = 25  # Spark's own limit for a line of a plan; a condition is not cut by it
+_TASK_LOOKUPS = 20
+_FIELDS = 25  # Spark's default limit for a line of a plan; it does not cut a condition
 
 
 class PlanCounter:
-    """Counts at the gates of one query, read from the plan of the batch that has just run.
+    """Reads the counts at the gates of one query from the plan of the batch that has just run.
 
-    Every look at a plan is a call to the JVM, so the numbers of the filters' nodes are remembered, and checked.
+    Every access to a plan is a call to the JVM, so the positions of the filters are remembered, and checked before each use.
     """
 
     def __init__(self, gates: Sequence[Gate]) -> None:
         self._gates = gates
         self._positions: dict[int, list[int]] = {}
-        self._looks = 0
+        self._task_lookups = 0
 
     def read(self, plan: Any) -> dict[str, GateCount]:
-        """Return offered and kept rows of each gate; zero where a gate is not in the plan, as in a batch without data."""
-        rows = {tag: sum(_rows(node) for node in nodes) for tag, nodes in self._find(plan).items()}
-        return _gate_counts(self._gates, rows)
+        """Return the rows offered and kept at each gate; zero if a gate is not in the plan, as in a batch without data."""
+        rows = {tag: sum(_read_rows(node) for node in nodes) for tag, nodes in self._find_filters(plan).items()}
+        return _to_gate_counts(self._gates, rows)
 
-    def tasks(self, plan: Any, counts: Mapping[str, GateCount]) -> dict[str, int]:
-        """Return how many tasks the batch had at each bounded gate; looked up in the first batches only, since it costs calls."""
+    def count_tasks(self, plan: Any, counts: Mapping[str, GateCount]) -> dict[str, int]:
+        """Return how many tasks the batch had at each bounded gate; only in the first batches, because it calls the JVM."""
         tasks = {}
         for gate in self._gates:
-            if gate.specification.is_bounded and counts[gate.name].offered and self._looks < _LOOKS:
-                self._looks += 1
-                tasks[gate.name] = sum(int(node.execute().getNumPartitions()) for node in self._find(plan)[gate.kept_tag])
+            if gate.specification.is_bounded and counts[gate.name].offered and self._task_lookups < _TASK_LOOKUPS:
+                self._task_lookups += 1
+                tasks[gate.name] = sum(int(node.execute().getNumPartitions()) for node in self._find_filters(plan)[gate.kept_tag])
         return tasks
 
     def reset(self, plan: Any) -> None:
         """Set the counts of a plan back to zero."""
-        for nodes in self._find(plan).values():
+        for nodes in self._find_filters(plan).values():
             for node in nodes:
                 node.metrics().apply("numOutputRows").reset()
 
-    def _find(self, plan: Any) -> dict[int, list[Any]]:
+    def _find_filters(self, plan: Any) -> dict[int, list[Any]]:
         if self._positions:
             remembered = {tag: [plan.apply(position) for position in positions] for tag, positions in self._positions.items()}
             if all(_is_tagged(node, tag) for tag, nodes in remembered.items() for node in nodes):
@@ -64,7 +64,7 @@ class PlanCounter:
         is_numbered = True
         for position, node in enumerate(_walk(plan)):
             name = node.nodeName()
-            is_numbered = is_numbered and name != "AdaptiveSparkPlan"  # Spark numbers the nodes outside of it only
+            is_numbered = is_numbered and name != "AdaptiveSparkPlan"  # Spark numbers only the nodes outside of it
             if name == "Filter":
                 condition = node.condition().toString()
                 for tag in (tag for tag in tags if f"-{tag})" in condition):
@@ -75,12 +75,12 @@ class PlanCounter:
         return filters
 
 
-def _gate_counts(gates: Sequence[Gate], rows: dict[int, int]) -> dict[str, GateCount]:
-    """Turn rows by tag into counts by gate; a gate in no plan had no rows."""
+def _to_gate_counts(gates: Sequence[Gate], rows: dict[int, int]) -> dict[str, GateCount]:
+    """Turn rows by tag into counts by gate; a gate that no plan has had no rows."""
     return {gate.name: GateCount(rows.get(gate.offered_tag, 0), rows.get(gate.kept_tag, 0)) for gate in gates}
 
 
-def _rows(node: Any) -> int:
+def _read_rows(node: Any) -> int:
     return int(node.metrics().apply("numOutputRows").value())
 
 
@@ -92,7 +92,7 @@ def _is_tagged(node: Any, tag: int) -> bool:
 
 
 def _walk(node: Any) -> Iterator[Any]:
-    """The nodes of a physical plan in Spark's own order, and through the wrappers of adaptive execution."""
+    """Yield the nodes of a physical plan in Spark's own order, also those inside the wrappers of adaptive execution."""
     yield node
     name = node.nodeName()
     if name == "AdaptiveSparkPlan":
@@ -105,44 +105,44 @@ def _walk(node: Any) -> Iterator[Any]:
             yield from _walk(children.apply(i))
 
 
-def counts_from_store(
+def read_stored_counts(
     store: Any, gates: Sequence[Gate], run_id: str, batch_id: int, wait_s: float = 2.0
 ) -> dict[str, GateCount] | None:
-    """Return the counts of a batch from the SQL status store; ``None`` if it has let go of the batch."""
+    """Return the counts of a batch from the SQL status store; ``None`` if it no longer has them after ``wait_s``."""
     deadline = time.monotonic() + wait_s
     while True:
-        executions = _executions(store, run_id, batch_id)
-        # Their events come on another queue than the progress: wait for the last of them.
+        executions = _find_executions(store, run_id, batch_id)
+        # Their events come on another queue than the progress report: wait for the last of them.
         if executions and all(execution.completionTime().isDefined() for execution in executions):
             break
         if time.monotonic() > deadline:
             return None
         time.sleep(0.01)
-    # A sink may run executions of its own within the batch's: only one of them has the gates' counts.
+    # A sink may run further executions within that of the batch; only one of them has the counts of the gates.
     rows: dict[int, int] = {}
     for execution in executions:
-        for tag, count in _execution_rows(store, execution.executionId(), gates).items():
+        for tag, count in _read_execution(store, execution.executionId(), gates).items():
             rows[tag] = max(rows.get(tag, 0), count)
-    return _gate_counts(gates, rows)
+    return _to_gate_counts(gates, rows)
 
 
-def _executions(store: Any, run_id: str, batch_id: int) -> list[Any]:
+def _find_executions(store: Any, run_id: str, batch_id: int) -> list[Any]:
     count = store.executionsCount()
     recent = store.executionsList(max(0, count - _RECENT_EXECUTIONS), _RECENT_EXECUTIONS)
-    wanted, before = (f"runId = {run_id}\nbatch = {number}" for number in (batch_id, batch_id - 1))
+    description_end, previous_end = (f"runId = {run_id}\nbatch = {number}" for number in (batch_id, batch_id - 1))
     executions = []
-    # Newest first, up to the batch before: each look is a call to the JVM, and the batch is among the last few.
+    # Newest first, back to the previous batch: each access is a call to the JVM, and the batch is among the last few.
     for position in range(recent.size() - 1, -1, -1):
         execution = recent.apply(position)
         description = execution.description()
-        if description.endswith(before):
+        if description.endswith(previous_end):
             break
-        if description.endswith(wanted):
+        if description.endswith(description_end):
             executions.append(execution)
     return executions
 
 
-def _execution_rows(store: Any, execution_id: int, gates: Sequence[Gate]) -> dict[int, int]:
+def _read_execution(store: Any, execution_id: int, gates: Sequence[Gate]) -> dict[int, int]:
     values = store.executionMetrics(execution_id)
     nodes = store.planGraph(execution_id).allNodes()
     rows: dict[int, int] = {}
@@ -153,11 +153,11 @@ def _execution_rows(store: Any, execution_id: int, gates: Sequence[Gate]) -> dic
         description = node.desc()
         for tag in (tag for gate in gates for tag in (gate.offered_tag, gate.kept_tag)):
             if f"-{tag})" in description:
-                rows[tag] = rows.get(tag, 0) + _output_rows(node, values)
+                rows[tag] = rows.get(tag, 0) + _read_output_rows(node, values)
     return rows
 
 
-def _output_rows(node: Any, values: Any) -> int:
+def _read_output_rows(node: Any, values: Any) -> int:
     metrics = node.metrics()
     for i in range(metrics.size()):
         metric = metrics.apply(i)

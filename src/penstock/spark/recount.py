@@ -1,8 +1,8 @@
 """Count a committed batch again.
 
-A native sink commits a batch some milliseconds before its counts reach the journal. A crash in between leaves a batch that Spark
-will not run again, or that its sink will not take again, and that the ledger does not know. Its offsets are still in Spark's log
-and the gates are deterministic, so the batch is run once more, into nothing, from a copy of the checkpoint as it was before.
+A native sink commits a batch some milliseconds before its counts reach the journal. After a crash in between, Spark does not run
+the batch again, or its sink does not accept it again, and the ledger lacks it. But its offsets are still in Spark's log and the
+gates are deterministic. So the batch is run once more, without a sink, from a copy of the checkpoint as it was before the batch.
 """
 
 from __future__ import annotations
@@ -30,45 +30,66 @@ __all__ = ["recount"]
 def recount(
     df: DataFrame, output_mode: str, checkpoint: Checkpoint, batch_id: int, *, gates: Sequence[Gate], wait_s: float = 120.0
 ) -> dict[str, GateCount]:
-    """Return the counts of a committed batch; the gates must have the tables in force that the batch had."""
+    """Return the counts of a committed batch at each gate.
+
+    Parameters
+    ----------
+    df
+        The result of the query, behind the gates.
+    output_mode
+        That of the query.
+    checkpoint
+        The query's checkpoint; it is copied, not changed.
+    batch_id
+        The batch.
+    gates
+        The gates to count at. The tables that the batch had must be in force.
+    wait_s
+        How long to wait for the batch.
+
+    Raises
+    ------
+    PenstockError
+        If the batch fails or takes too long.
+    """
     scratch = f"{checkpoint.path}/penstock/.recount-{uuid.uuid4().hex}"
     filesystem = checkpoint.filesystem
-    found: dict[str, GateCount] = {}
-    ended = threading.Event()
+    counts: dict[str, GateCount] = {}
+    is_done = threading.Event()
 
     def count(batch: DataFrame, number: int) -> None:
-        if number == batch_id and not ended.is_set():
+        if number == batch_id and not is_done.is_set():
             batch.write.format("noop").mode("overwrite").save()
             query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
             running = next(query for query in df.sparkSession.streams.active if query.id == query_id)
-            found.update(PlanCounter(gates).read(running._jsq.streamingQuery().lastExecution().executedPlan()))
-        ended.set()
+            counts.update(PlanCounter(gates).read(running._jsq.streamingQuery().lastExecution().executedPlan()))
+        is_done.set()
 
     try:
-        _copy(filesystem, checkpoint.path, scratch, batch_id)
+        _copy_checkpoint(filesystem, checkpoint.path, scratch, batch_id)
         writer = df.writeStream.foreachBatch(count).outputMode(output_mode)
         query = writer.option("checkpointLocation", scratch).start()
         try:
-            while not ended.wait(0.05):
+            while not is_done.wait(0.05):
                 if (failure := query.exception()) is not None:
                     raise PenstockError(f"batch {batch_id} can't be counted again: {str(failure).splitlines()[0]}")
                 if (wait_s := wait_s - 0.05) < 0:
-                    raise PenstockError(f"batch {batch_id} can't be counted again: it did not come up")
+                    raise PenstockError(f"batch {batch_id} can't be counted again: Spark did not run it in time")
         finally:
             query.stop()
     finally:
         if filesystem.get_file_info(scratch).type == fs.FileType.Directory:
             filesystem.delete_dir(scratch)
     for gate in gates:
-        gate.take_reading()  # these rows were counted before
-    return found
+        gate.take_reading()  # the meters must not count these rows twice
+    return counts
 
 
-def _copy(filesystem: fs.FileSystem, source: str, target: str, batch_id: int) -> None:
-    """Copy a checkpoint as it was when the batch was planned and not yet run."""
+def _copy_checkpoint(filesystem: fs.FileSystem, source: str, target: str, batch_id: int) -> None:
+    """Copy a checkpoint as it was when the batch had been planned and had not run yet."""
     filesystem.create_dir(target, recursive=True)
     with filesystem.open_output_stream(f"{target}/metadata") as stream:
-        # An id of its own: the query itself may be running.
+        # A new id, because the query itself may be running.
         stream.write(json.dumps({"id": str(uuid.uuid4())}).encode())
     names = [f"offsets/{batch_id}"]
     if batch_id > 0:

@@ -1,7 +1,7 @@
-"""Spark's reports on queries, handed on as they come.
+"""Spark's progress reports, passed on as JSON.
 
-PySpark turns every report into Python objects, some sixty calls to the JVM a batch. The control loops want the JSON, which is
-two, and only for queries with native sinks.
+PySpark turns every report into Python objects, which takes some sixty calls to the JVM per batch. The control loops need only the
+JSON, which takes two calls, and only for queries with native sinks.
 """
 
 from __future__ import annotations
@@ -22,21 +22,28 @@ _RUN_ID = re.compile(r'"runId"\s*:\s*"([^"]+)"')
 
 
 class ReportListener(StreamingQueryListener):
-    """Calls ``on_report(run id, JSON)`` after a batch and ``on_end(run id)`` after a query; neither may raise or take long.
+    """Calls ``on_report(run id, JSON)`` after each batch and ``on_end(run id)`` when a query ends.
 
-    ``wanted`` says whether anybody waits for reports at all.
+    Parameters
+    ----------
+    on_report, on_end
+        Must neither raise nor take long: they hold up Spark's listener bus.
+    is_wanted
+        Returns whether anybody waits for reports; without that they are not even read.
     """
 
-    def __init__(self, on_report: Callable[[str, str], None], on_end: Callable[[str], None], wanted: Callable[[], bool]) -> None:
-        self._calls = _Calls(on_report, on_end, wanted)
+    def __init__(
+        self, on_report: Callable[[str, str], None], on_end: Callable[[str], None], is_wanted: Callable[[], bool]
+    ) -> None:
+        self._callbacks = _JavaCallbacks(on_report, on_end, is_wanted)
         self._wrapped: Any = None
 
     @property
     def _jlistener(self) -> Any:
-        """What Spark gets: the calls themselves instead of PySpark's translation of them."""
+        """What Spark gets: our callbacks, without PySpark's translation."""
         if self._wrapped is None:
             jvm: Any = SparkContext._jvm
-            self._wrapped = jvm.PythonStreamingQueryListenerWrapper(self._calls)
+            self._wrapped = jvm.PythonStreamingQueryListenerWrapper(self._callbacks)
         return self._wrapped
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
@@ -52,13 +59,15 @@ class ReportListener(StreamingQueryListener):
         """Not called: see ``_jlistener``."""
 
 
-class _Calls:
-    """The Java interface that PySpark's own listeners implement."""
+class _JavaCallbacks:
+    """Implements the Java interface that PySpark's own listeners implement."""
 
-    def __init__(self, on_report: Callable[[str, str], None], on_end: Callable[[str], None], wanted: Callable[[], bool]) -> None:
+    def __init__(
+        self, on_report: Callable[[str, str], None], on_end: Callable[[str], None], is_wanted: Callable[[], bool]
+    ) -> None:
         self._on_report = on_report
         self._on_end = on_end
-        self._wanted = wanted
+        self._is_wanted = is_wanted
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
         pass
@@ -67,10 +76,10 @@ class _Calls:
         pass
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        if self._wanted():
+        if self._is_wanted():
             text = str(event.progress().json())
-            if found := _RUN_ID.search(text):
-                self._on_report(found.group(1), text)
+            if match := _RUN_ID.search(text):
+                self._on_report(match.group(1), text)
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
         self._on_end(str(event.runId().toString()))

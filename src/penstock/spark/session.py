@@ -17,14 +17,31 @@ __all__ = ["local_session"]
 
 
 def local_session(name: str, cores: int = 2, scratch: Path | None = None, **conf: str) -> SparkSession:
-    """Start an embedded Spark on this machine: quiet, without UI, everything it writes below ``scratch``."""
+    """Start Spark inside this process's JVM: quiet, without its UI, on the local machine.
+
+    Parameters
+    ----------
+    name
+        The application is called ``penstock-<name>``.
+    cores
+        How many tasks run at once; also the number of shuffle partitions.
+    scratch
+        The directory below which Spark writes; by default the temporary and the working directory.
+    conf
+        Further settings of Spark, and ``master``, by default ``local[cores]``.
+
+    Raises
+    ------
+    PenstockError
+        If PySpark or Java is missing; the message says what to install.
+    """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - pyspark is an extra
     except ImportError as error:
         raise PenstockError("PySpark is not installed: pip install 'penstock[spark]'") from error
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         raise PenstockError("Java is missing: install a JDK or JRE, version 17 or later (Debian: openjdk-17-jre-headless)")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run the python3 on PATH, perhaps without penstock
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

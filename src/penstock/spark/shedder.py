@@ -31,7 +31,7 @@ from penstock.spark.plan_checks import check_keys, check_windows, find_risks, re
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.recount import recount
 from penstock.spark.writer_settings import WriterSettings, trigger_arguments
-from penstock.spark.writers import batch_writer
+from penstock.spark.writers import build_writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -283,7 +283,7 @@ class Shedder:
 
         Files are written to ``path/batch_id=N``, and a batch that is replayed replaces its own. Further options go to the format.
         """
-        function = batch_writer(
+        function = build_writer(
             df.sparkSession,
             format,
             path=None if path is None else str(path),
@@ -315,7 +315,7 @@ class Shedder:
         driver.open_journal(self._journal_of(driver, checkpoint), query_id, is_new=query_id is None)
         driver.recount = partial(recount, df, output_mode, known, gates=list(driver.gates.values()))
         counted = driver.journal.state.batches
-        driver.count_again([batch_id for batch_id in known.committed() if counted and batch_id > max(counted)])
+        driver.count_again([batch_id for batch_id in known.list_committed() if counted and batch_id > max(counted)])
 
     def _journal_of(self, driver: QueryDriver, checkpoint: str) -> str:
         """One journal per query: in its checkpoint, or below the directory that the user named."""

@@ -1,4 +1,4 @@
-"""Sinks that can be written again: a batch that is replayed replaces what it wrote."""
+"""Sinks for which a replayed batch replaces what it wrote before."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FORMATS", "batch_writer"]
+__all__ = ["FORMATS", "build_writer"]
 
 FILE_FORMATS = ("csv", "json", "parquet")
 FORMATS = (*FILE_FORMATS, "console", "memory")
 
 
-def batch_writer(
+def build_writer(
     spark: SparkSession,
     kind: str,
     *,
@@ -28,24 +28,45 @@ def batch_writer(
     output_mode: str = "append",
     options: Mapping[str, object] = MappingProxyType({}),
 ) -> Callable[[DataFrame, int], None]:
-    """Return the function that writes one batch."""
+    """Return the function that writes one batch.
+
+    Parameters
+    ----------
+    spark
+        The user's session, in which a memory table is registered.
+    kind
+        One of ``FORMATS``.
+    path
+        Where files go; only for formats that write files.
+    name
+        The name of the table; only for ``"memory"``.
+    output_mode
+        That of the query. With ``"complete"``, a memory table holds the last batch only.
+    options
+        Passed on to the format; for ``"console"`` only ``numRows`` counts.
+
+    Raises
+    ------
+    PenstockError
+        If the format is unknown, or lacks its path or name.
+    """
     if kind not in FORMATS:
         raise PenstockError(f"format must be one of {', '.join(FORMATS)}, got {kind!r}; for others use foreach_batch()")
     if kind in FILE_FORMATS:
         if path is None:
             raise PenstockError(f"format {kind!r} needs a path to write to")
-        return _to_files(kind, path, options)
+        return _write_files(kind, path, options)
     if path is not None:
         raise PenstockError(f"format {kind!r} writes no files, got path {path!r}")
     if kind == "memory":
         if name is None:
             raise PenstockError("format 'memory' needs name=, the table to query")
-        return _Memory(spark, name, complete=output_mode == "complete")
-    return _to_console(int(str(options.get("numRows", 20))))
+        return _MemoryTable(spark, name, is_complete=output_mode == "complete")
+    return _print_rows(int(str(options.get("numRows", 20))))
 
 
-def _to_files(kind: str, path: str, options: Mapping[str, object]) -> Callable[[DataFrame, int], None]:
-    """One directory a batch, replaced whole; Spark reads them all as one table with a column ``batch_id``."""
+def _write_files(kind: str, path: str, options: Mapping[str, object]) -> Callable[[DataFrame, int], None]:
+    """Write one directory per batch, replaced as a whole; Spark reads them all as one table with a column ``batch_id``."""
 
     def write(df: DataFrame, batch_id: int) -> None:
         writer = df.write.format(kind).mode("overwrite")
@@ -56,29 +77,29 @@ def _to_files(kind: str, path: str, options: Mapping[str, object]) -> Callable[[
     return write
 
 
-class _Memory:
+class _MemoryTable:
     """A temporary view of all batches in the driver, for tests and small results."""
 
-    def __init__(self, spark: SparkSession, name: str, *, complete: bool) -> None:
-        self._spark = spark  # the user's, not the copy that a batch runs in
+    def __init__(self, spark: SparkSession, name: str, *, is_complete: bool) -> None:
+        self._spark = spark  # the user's, not the clone that a batch runs in
         self._name = name
-        self._complete = complete
+        self._is_complete = is_complete
         self._batches: dict[int, pa.Table] = {}
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         table = df.toArrow()
-        if self._complete:
+        if self._is_complete:
             self._batches.clear()
         self._batches[batch_id] = table
         everything = pa.concat_tables(self._batches[number] for number in sorted(self._batches))
         self._spark.createDataFrame(everything, schema=df.schema).createOrReplaceTempView(self._name)
 
 
-def _to_console(rows: int) -> Callable[[DataFrame, int], None]:
+def _print_rows(limit: int) -> Callable[[DataFrame, int], None]:
     def write(df: DataFrame, batch_id: int) -> None:
         table = df.toArrow()
-        shown = table.slice(0, rows)
+        head = table.slice(0, limit)
         print(f"-- batch {batch_id}: {table.num_rows} rows", flush=True)  # noqa: T201 - it is a console
-        print(shown.to_pandas().to_string(index=False) if shown.num_rows else "(empty)", flush=True)  # noqa: T201
+        print(head.to_pandas().to_string(index=False) if head.num_rows else "(empty)", flush=True)  # noqa: T201
 
     return write

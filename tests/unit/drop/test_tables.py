@@ -27,7 +27,7 @@ def test_rows_older_than_the_table_share_its_oldest_entry() -> None:
 def test_the_past_does_not_change(slot: int) -> None:
     ring = SlotRing(1)
     ring.decide(10, [0.3])
-    with pytest.raises(PenstockError, match="is decided already"):
+    with pytest.raises(PenstockError, match="has been decided"):
         ring.decide(slot, [0.4])
 
 
@@ -74,7 +74,7 @@ def test_merge_takes_the_later_of_two_decisions_for_one_slot() -> None:
 
 
 def test_a_bounded_table_keeps_at_most_a_third_more_than_in_full() -> None:
-    ring = SlotRing(1, bounded=True)
+    ring = SlotRing(1, is_bounded=True)
     assert ring.table().lookup(np.array([5]), ranks=np.array([10**6])).tolist() == [1.0]
     ring.decide(100, [0.5, 1_000.0])
     kept = ring.table().lookup(np.full(10**6, 100), ranks=np.arange(10**6)).sum()

@@ -136,5 +136,5 @@ def test_offsets_as_spark_takes_them(offset: str | float | timedelta | None, mic
 
 
 def test_too_many_windows_for_a_row_are_refused() -> None:
-    with pytest.raises(PenstockError, match="1,000 windows at most, and windows of 7200 s by 1 s make it 7,200"):
+    with pytest.raises(PenstockError, match="at most 1,000 windows, and in windows of 7200 s by 1 s it lies in 7,200"):
         WholeWindows("t", "2 hours", "1 second")

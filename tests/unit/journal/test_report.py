@@ -12,7 +12,7 @@ def ledger() -> Report:
         0: BatchRecord(0, {"in": (20, 20)}, keep=1.0, start_s=0.0, end_s=1.0, mean_arrival_s=0.5),
         2: BatchRecord(2, {"in": (7, 0)}, keep=0.0),
     }
-    state = JournalState(batches=batches, folded={"in": (1000, 900)}, compacted_batches=5, errors=["the controller failed"])
+    state = JournalState(batches=batches, folded_gates={"in": (1000, 900)}, compacted_batches=5, errors=["the controller failed"])
     return Report([QueryLedger("clicks", "by batch", 2.0, state)])
 
 

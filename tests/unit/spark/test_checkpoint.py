@@ -12,7 +12,7 @@ from penstock.spark.checkpoint import Checkpoint
 
 def test_a_new_checkpoint(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "none")
-    assert (checkpoint.query_id(), checkpoint.committed(), checkpoint.planned()) == (None, [], [])
+    assert (checkpoint.query_id(), checkpoint.list_committed(), checkpoint.list_planned()) == (None, [], [])
     with pytest.raises(PenstockError, match="no offsets of batch 3"):
         checkpoint.offsets(3)
 
@@ -26,5 +26,5 @@ def test_a_checkpoint_in_use(tmp_path: Path) -> None:
         (tmp_path / "commits" / name).write_text("v1\n{}")
     checkpoint = Checkpoint(f"file:{tmp_path}")
     assert checkpoint.query_id() == "abc"
-    assert checkpoint.committed() == [9, 10]
+    assert checkpoint.list_committed() == [9, 10]
     assert checkpoint.offsets(10) == ['{"n":5,"t0":1.0}', None]

@@ -52,15 +52,15 @@ class GateMeters:
 
     def _count_arrival(self, schema: StructType, is_recent: Column | None) -> Column:
         if self._arrival is None:
-            return self._kept.counting(bigint(0))
+            return self._kept.add(bigint(0))
         arrival = column_named(self._arrival)
         since_base = F.unix_micros(arrival) - F.lit(int(self._base_s * 1e6))
-        counted = self._kept.counting(F.shiftright(since_base, _TICK_SHIFT))
+        counted = self._kept.add(F.shiftright(since_base, _TICK_SHIFT))
         if is_recent is not None:
-            counted = counted & (is_recent | self._older.counting(bigint(1)))
+            counted = counted & (is_recent | self._older.add(bigint(1)))
         if not schema[self._arrival].nullable:
             return counted
-        return F.when(arrival.isNull(), self._null_arrivals.counting(bigint(1))).otherwise(counted)
+        return F.when(arrival.isNull(), self._null_arrivals.add(bigint(1))).otherwise(counted)
 
     def take(self) -> MeterReading:
         """Read what was counted since the last call."""
@@ -79,7 +79,7 @@ class GateMeters:
 def _count_by_class(index: Column, meters: list[RowMeter]) -> Column | None:
     if not meters:
         return None
-    counted = meters[-1].counting(bigint(1))
+    counted = meters[-1].add(bigint(1))
     for number, meter in enumerate(meters[:-1]):
-        counted = F.when(index == F.lit(number), meter.counting(bigint(1))).otherwise(counted)
+        counted = F.when(index == F.lit(number), meter.add(bigint(1))).otherwise(counted)
     return counted

@@ -14,7 +14,7 @@ from penstock.decision.gate_state import SlotGate
 from penstock.drop.hashing import gate_seed
 from penstock.drop.tables import BOUND_POWER, SLOT_SHIFT, SLOTS
 from penstock.drop.units import WholeKeys
-from penstock.spark.catalyst import SCALE, RowMeter, TableCell, seeded_hash, tagged
+from penstock.spark.catalyst import SCALE, RowMeter, TableCell, seeded_hash, tag_condition
 from penstock.spark.columns import bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
@@ -101,14 +101,14 @@ class RowFilter:
         index = self._index.column()
         threshold = self._threshold(df.schema, index)
         bits = F.shiftrightunsigned(seeded_hash(self._spark, self._unit.seed, self._unit.columns(df.schema)), 11).cast("double")
-        offered = df.where(tagged(offered_tag, self.meters.count_offered(index)))
+        offered = df.where(tag_condition(offered_tag, self.meters.count_offered(index)))
         share = f"__penstock_share_{self._name}"
         if self.state.is_bounded:
             # A column of its own: read in the condition, a rank would count only the rows that get that far.
             offered = offered.withColumn(share, self._share_by_rank(df.schema))
             threshold = threshold * math.prod([column_named(share)] * BOUND_POWER, start=F.lit(1.0))
         kept = (bits < threshold) & self.meters.count_kept(df.schema, index, self._is_recent())
-        gated = offered.where(tagged(kept_tag, kept))
+        gated = offered.where(tag_condition(kept_tag, kept))
         weighted = gated if weight_column is None else gated.withColumn(weight_column, F.lit(SCALE) / threshold)
         return weighted.drop(share) if self.state.is_bounded else weighted
 
@@ -126,7 +126,7 @@ class RowFilter:
         """One up to the bound of the row's slot, then bound over rank. Its twin, with the power, is ``tables.share_by_rank``."""
         assert self._arrival is not None  # noqa: S101 - the specification checked it
         bound = self._age(self._arrival) * F.lit(self.state.ring.columns) + F.lit(self._classes)
-        share = F.least(F.lit(1.0), self._cell.threshold(bound) / F.lit(SCALE) / RowMeter(self._spark).ranking().cast("double"))
+        share = F.least(F.lit(1.0), self._cell.threshold(bound) / F.lit(SCALE) / RowMeter(self._spark).rank().cast("double"))
         if not schema[self._arrival].nullable:
             return share
         return F.when(column_named(self._arrival).isNull(), F.lit(1.0)).otherwise(share)

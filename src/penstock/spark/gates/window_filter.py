@@ -13,7 +13,7 @@ from penstock.decision.gate_state import WindowGate
 from penstock.drop.hashing import gate_seed
 from penstock.drop.tables import SLOTS
 from penstock.drop.units import WholeWindows
-from penstock.spark.catalyst import SCALE, TableCell, TimeMeter, new_tag, seeded_hash, tagged
+from penstock.spark.catalyst import SCALE, TableCell, TimeMeter, new_tag, seeded_hash, tag_condition
 from penstock.spark.columns import bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
@@ -53,19 +53,19 @@ class WindowFilter:
 
     def apply(self, df: DataFrame, offered_tag: int, kept_tag: int, weight_column: str | None) -> DataFrame:
         """Return the DataFrame behind the gate."""
-        offered = df.where(tagged(offered_tag, self._note_time()))
+        offered = df.where(tag_condition(offered_tag, self._note_time()))
         kept = self._is_kept() & self.meters.count_kept(df.schema, None, None)  # its table is of windows, not of arrivals
-        gated = offered.where(tagged(kept_tag, kept))
+        gated = offered.where(tag_condition(kept_tag, kept))
         return gated if weight_column is None else gated.withColumn(weight_column, self._weight())
 
     def is_whole(self, window: Column, groups: Sequence[Column]) -> Column:
         """Return a condition on results by window: true for windows that were kept."""
-        return tagged(self.whole_tag, self._fate(self._ordinal(F.unix_micros(window.getField("start"))), groups))
+        return tag_condition(self.whole_tag, self._fate(self._ordinal(F.unix_micros(window.getField("start"))), groups))
 
     def _note_time(self) -> Column:
         """Always true; takes note of the time of each row."""
         time = self._time()
-        return F.when(time.isNull(), F.lit(True)).otherwise(self._clock.counting(F.coalesce(time, bigint(0))))
+        return F.when(time.isNull(), F.lit(True)).otherwise(self._clock.add(F.coalesce(time, bigint(0))))
 
     def _is_kept(self) -> Column:
         """A row without a time lies in no window, and is kept."""
