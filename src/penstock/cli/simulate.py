@@ -33,6 +33,7 @@ class Engine(StrEnum):
     by_arrival = "by-arrival"
 
 
+# long because typer makes an option of each parameter
 def simulate(  # noqa: PLR0917 - typer makes options of them, which is also why this is longer than a screen
     controller: str = typer.Option(
         "micro-batch",

@@ -10,13 +10,13 @@ Rivetti, Anceaume, Busnel, Querzoni and Sericola, *Load-Aware Shedding in Stream
 
 from __future__ import annotations
 
-from penstock.las.tuple_shedder import TupleShedder
 from penstock.las.baselines import BaseLine, FullKnowledge, StrawMan
 from penstock.las.constraint import ABS, AVG, Constraint, Sliding
 from penstock.las.cost_aware import CostAware, DecayingOperator
 from penstock.las.countmin import CostSketch, CountMin, UniversalHash
 from penstock.las.las import Las
 from penstock.las.operator_sketches import Matrices, Operator, Sync
+from penstock.las.tuple_shedder import TupleShedder
 
 __all__ = [
     "ABS",

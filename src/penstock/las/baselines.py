@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.errors import PenstockError
-from penstock.las.tuple_shedder import ClockShedder, TupleShedder
 from penstock.las.constraint import Constraint
+from penstock.las.tuple_shedder import ClockShedder, TupleShedder
 
 __all__ = ["BaseLine", "FullKnowledge", "StrawMan"]
 

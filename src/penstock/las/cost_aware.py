@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 
 from penstock.errors import PenstockError
-from penstock.las.tuple_shedder import ClockShedder
 from penstock.las.constraint import Constraint
 from penstock.las.countmin import CostSketch
 from penstock.las.operator_sketches import Matrices, Operator, Sync
+from penstock.las.tuple_shedder import ClockShedder
 
 __all__ = ["CostAware", "DecayingOperator"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from penstock.errors import PenstockError
-from penstock.las.tuple_shedder import ClockShedder
 from penstock.las.constraint import Constraint
 from penstock.las.countmin import CostSketch
+from penstock.las.tuple_shedder import ClockShedder
 
 __all__ = ["Las"]
 

@@ -5,6 +5,8 @@ operator has sent until then. ``simulate_plain`` runs the classes of ``penstock.
 one compiled loop, and tests check that both drop the same tuples.
 """
 
+# long because the compiled loop stands beside the classes that it repeats, and tests hold them against each other
+
 from __future__ import annotations
 
 import math
@@ -17,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
-from penstock.las.tuple_shedder import TupleShedder
 from penstock.las.constraint import ABS
 from penstock.las.cost_aware import AIM, DECAY, GAIN, POWER, REACH, SYNC_EVERY
 from penstock.las.countmin import CostSketch
 from penstock.las.operator_sketches import Operator
+from penstock.las.tuple_shedder import TupleShedder
 from penstock.simulation.compiled import compiled
 
 __all__ = ["LasRun", "Method", "Stream", "phases", "simulate_las", "simulate_plain", "synthetic", "zipf_at"]
@@ -222,6 +224,7 @@ def simulate_las(
     return LasRun(waits, stream.costs_s)
 
 
+# long because numba compiles one loop as a whole
 @compiled
 def _run(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, PLR0917 - one loop: numba compiles it as a whole
     method,

@@ -96,10 +96,7 @@ def simulate_micro_batches(
     """
     times = arrival_times(arrivals)
     cost, overhead, share = Profile.of(cost_s), Profile.of(overhead_s), Profile.of(headroom)
-    if how not in ("by batch", "by arrival"):
-        raise PenstockError(f"how must be 'by batch' or 'by arrival', got {how!r}")
-    if not (math.isfinite(noise) and 0 <= noise < 1):
-        raise PenstockError(f"noise must lie in [0, 1), got {noise}")
+    _check_options(how, noise)
     rng = np.random.default_rng(seed)
     draws = rng.random(times.size)
     gate = _SimulatedGate(_build_core(controller, how, bounded=bounded, lag_s=lag_s))
@@ -139,8 +136,15 @@ def simulate_micro_batches(
         gate.carry_out(gate.core.end_batch(event))
         delays = end_s - rows[passed]
         run.add(delays, ended, keep=gate.core.keep_of(event.counts), left=arrived - upto, finished=end_s <= until_s, upto=upto)
-    offered = run.at if stop_s is None else int(np.searchsorted(times, stop_s, side="right"))
-    return run.outcome(controller.delay_target_s, max(run.at, offered))
+    arrived = run.at if stop_s is None else int(np.searchsorted(times, stop_s, side="right"))
+    return run.outcome(controller.delay_target_s, max(run.at, arrived))
+
+
+def _check_options(how: str, noise: float) -> None:
+    if how not in ("by batch", "by arrival"):
+        raise PenstockError(f"how must be 'by batch' or 'by arrival', got {how!r}")
+    if not (math.isfinite(noise) and 0 <= noise < 1):
+        raise PenstockError(f"noise must lie in [0, 1), got {noise}")
 
 
 def _build_core(controller: Controller, how: How, *, bounded: bool, lag_s: float) -> QueryCore:

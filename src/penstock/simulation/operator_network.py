@@ -259,6 +259,7 @@ def _enqueue(  # noqa: PLR0917 - compiled code takes arrays
     return free
 
 
+# long because numba compiles one loop as a whole
 @compiled
 def _work(  # noqa: PLR0912, PLR0915, PLR0917 - one loop, compiled
     admitted: Times,

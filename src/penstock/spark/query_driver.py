@@ -28,6 +28,7 @@ _MOST_NOTES = 100
 Recount = Callable[[int], dict[str, GateCount]]
 
 
+# long because it is all that the core needs of Spark (append, publish, warn, now_s) and the whole life of a query
 class QueryDriver(ABC):
     """Runs the decision core of one query on Spark. Nothing that goes wrong here stops the job: the last table stays."""
 

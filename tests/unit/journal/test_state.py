@@ -122,8 +122,8 @@ def test_lines_say_all_of_it() -> None:
     again = reread(state)
     assert again.decisions == state.decisions
     assert again.batches == state.batches
-    assert (again.folded, again.folded_classes, again.folded_outputs) == (
-        state.folded,
+    assert (again.folded_gates, again.folded_classes, again.folded_outputs) == (
+        state.folded_gates,
         state.folded_classes,
         state.folded_outputs,
     )

@@ -23,8 +23,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError
-from penstock.spark.replay.events import Events, load_events
 from penstock.spark.replay.options import ReplayOptions
+from penstock.spark.replay.replayed_trace import Events, load_events
 from penstock.spark.replay.rows import RowRange, build_batch
 
 __all__ = ["ReplayReader"]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 
 from penstock.simulation.keys import costs_of_keys, splitmix64, uniform_keys, zipf_keys
-from penstock.spark.replay.events import Events
 from penstock.spark.replay.options import KeyOptions, ReplayOptions
+from penstock.spark.replay.replayed_trace import Events
 
 __all__ = ["RowRange", "build_batch"]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from penstock.spark.replay.events import build_schema
 from penstock.spark.replay.options import parse_options
 from penstock.spark.replay.reader import ReplayReader
+from penstock.spark.replay.replayed_trace import build_schema
 from penstock.spark.worker_python import check_worker_python
 
 if TYPE_CHECKING:
