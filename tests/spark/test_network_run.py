@@ -385,7 +385,7 @@ def test_a_fleet_outlives_one_of_its_processes_and_stops_together(tmp_path: Path
         helper.start_process("B")
         wait(lambda: status("B").get("pid") not in (None, victim) and status("B")["outputs"])
         state = json.loads((run / "coordinator" / "status.json").read_text())
-        assert state["heard"] == ["A", "B"]
+        assert state["reporting"] == ["A", "B"]
         assert state["plan"]
     finally:
         helper.stop()

@@ -16,7 +16,7 @@ from penstock.spark.progress import Progress
 def test_a_new_checkpoint(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "none")
     assert (checkpoint.query_id(), checkpoint.list_committed(), checkpoint.list_planned()) == (None, [], [])
-    with pytest.raises(PenstockError, match="no offsets of batch 3"):
+    with pytest.raises(PenstockError, match="no offsets for batch 3"):
         checkpoint.offsets(3)
 
 
