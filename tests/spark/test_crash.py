@@ -79,7 +79,7 @@ def run_with_kills(mode: str, directory: Path, seed: int, kills: int) -> float:
         with (directory / f"log{attempt}").open("w") as log:
             job = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=os.environ | QUICK_JVM)
         # Half of the time it may commit a batch first, half of the time it is killed in the first batch that it plans.
-        seen = dice.choice(["planned", "committed"]) if attempt < kills else "committed"
+        seen = dice.choice(["list_planned", "list_committed"]) if attempt < kills else "list_committed"
         more = 1 if attempt < kills else 4
         checkpoint = Checkpoint(directory / "checkpoint")
         before = len(getattr(checkpoint, seen)())
