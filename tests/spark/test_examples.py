@@ -110,7 +110,7 @@ def run(arguments: list[str], environment: dict[str, str], directory: Path) -> s
 
 
 def test_quickstart_runs_where_another_python_is_on_the_path(environment: dict[str, str], tmp_path: Path) -> None:
-    code = f"import runpy; runpy.run_path({str(EXAMPLES / 'quickstart.py')!r})['main'](batches=3)"
+    code = f"import runpy; print(runpy.run_path({str(EXAMPLES / 'quickstart.py')!r})['main'](batches=3))"
     result = run(["-c", code], environment, tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
     assert "-- batch 0" in result.stdout
