@@ -8,23 +8,14 @@ import numpy as np
 
 from benchmarks.support.motivating_example import figure1
 from penstock.network import Network, NetworkBuilder
+from penstock.testing.planners import build_split
 
 __all__ = ["figure1", "figure7", "oracle_score", "overloading_rates", "random_network", "random_single_node", "random_tree"]
 
 
 def figure7() -> Network:
     """Figure 7 of Staying FIT: a split into branches of cost 2 and 5."""
-    return (
-        NetworkBuilder()
-        .node("A")
-        .input("i", max_rate=1.0)
-        .operator("s", "A", "i", cost=1.0)
-        .operator("top", "A", "s", cost=2.0)
-        .operator("bottom", "A", "s", cost=5.0)
-        .output("q1", "top")
-        .output("q2", "bottom")
-        .build()
-    )
+    return build_split()
 
 
 def random_network(rng: np.random.Generator, *, nodes: int = 3, inputs: int = 3, operators: int = 7) -> Network:

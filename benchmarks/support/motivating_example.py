@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.network import Network, NetworkBuilder
+from penstock.network import Network
+from penstock.testing.planners import build_chains
 
 __all__ = ["PLANS", "figure1", "format_rates", "parse_fractions"]
 
@@ -20,20 +21,7 @@ PLANS = (
 
 def figure1() -> Network:
     """Build the network of figure 1: costs (1, 2) on A and (3, 1) on B, the only whole numbers that fit every row of table 1."""
-    return (
-        NetworkBuilder()
-        .node("A")
-        .node("B")
-        .input("i1", max_rate=1.0)
-        .input("i2", max_rate=1.0)
-        .operator("a1", "A", "i1", cost=1.0)
-        .operator("a2", "A", "i2", cost=2.0)
-        .operator("b1", "B", "a1", cost=3.0)
-        .operator("b2", "B", "a2", cost=1.0)
-        .output("q1", "b1")
-        .output("q2", "b2")
-        .build()
-    )
+    return build_chains()
 
 
 def format_rates(rates: Sequence[float]) -> str:
