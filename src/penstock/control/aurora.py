@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from penstock.control.base import SHORTEST_S, Controller, Decision, Observation
+from penstock.control.base import Controller, Decision, Observation
 from penstock.control.load_model import LoadModel, check_headroom
 
 __all__ = ["Aurora"]
@@ -18,17 +18,16 @@ class Aurora(Controller):
     row causes on its way through the query, equation 2). The capacity is the headroom, ``Lc = H`` seconds of work per second.
     What stays is ``keep = min(1, Lc / L)`` (CTRL, figure 1).
 
-    The coefficient is given (``cost_s``) or learned from the batches, and the papers leave the headroom to the operator. Without
-    a given headroom this is Aurora adapted to micro-batches: an engine with a fixed overhead ``o`` per batch settles at batches
-    of ``o / (1 - H)`` seconds, and a row waits for two of them at worst. So the headroom is the one that puts that at the target,
-    ``H = 1 - 2 o / D``, and a batch gets the rows that fit into half the target, however long they were gathered.
+    The coefficient is given (``cost_s``) or learned, and the papers leave the headroom to the operator. Where rows are processed
+    one by one it is 0.97 unless given. If rows come in clumps there, with periods without any between them, the rate is that over
+    the time between clumps.
 
-    A learned coefficient may be far too high at first: a small batch is nearly all overhead, and nothing separates that from
-    the cost of its rows. But whatever the two are, r times the rows take at most r times as long. So at least ``kept * (D / 2)
-    / period`` rows of the next batch stay, which are known to take no more than half the target.
+    On micro-batches, without a given headroom, this is Aurora adapted: an engine with a fixed overhead ``o`` per batch settles at
+    batches of ``o / (1 - H)`` seconds, and a row waits for two of them at worst. So the headroom is the one that puts that at the
+    target, ``H = 1 - 2 o / D``, and a batch gets the rows that fit into half the target, however long they were gathered.
 
-    Where it fails: it never looks at the delay. A wrong cost or headroom is never corrected, and with a given headroom an
-    existing backlog is not worked off any faster.
+    Where it fails: it never looks at the delay. A wrong cost or headroom is never corrected. Where rows are processed one by one,
+    and with a given headroom, an existing backlog is not worked off any faster.
 
     Parameters
     ----------
@@ -68,10 +67,7 @@ class Aurora(Controller):
     @property
     def headroom(self) -> float:
         """The share of each second that goes to rows."""
-        if self._given_headroom is not None:
-            return self._given_headroom
-        left = self._load.headroom_left
-        return _UNKNOWN_HEADROOM if left is None else min(_MOST_HEADROOM, left)
+        return self._load.headroom if self._given_headroom is None else self._given_headroom
 
     def update(self, observation: Observation) -> Decision:
         """Compare the incoming load with the capacity."""
@@ -86,30 +82,28 @@ class Aurora(Controller):
         load = cost_s * rows / gathered_s
         if load <= self.headroom:
             return Decision(keep=1.0)
-        if self._given_headroom is not None:
+        if self._given_headroom is not None or observation.completed is not None:
             return Decision(keep=self.headroom / load)
         if self._is_unproven(rows, observation.period_s):
             return Decision(keep=1.0)
-        half_s = self.delay_target_s / 2.0
         # A past rate may change before the decision holds, so it is not extrapolated beyond the time it was measured in.
-        period_s = half_s if observation.upcoming_rows is not None else min(half_s, gathered_s)
-        allowed_rows = max(self.headroom * period_s / cost_s, self._safe_rows(observation))
-        return Decision(keep=min(1.0, allowed_rows / rows))
+        longest_s = self._load.batch_time_s if observation.upcoming_rows is not None else gathered_s
+        within_s = min(self._load.batch_time_s, longest_s)
+        return Decision(keep=min(1.0, self._load.count_fitting(observation, self.headroom, within_s) / rows))
 
-    def _is_unproven(self, rows: int, period_s: float) -> bool:
+    def _is_unproven(self, rows: float, period_s: float) -> bool:
         """Return whether a learned coefficient would be extrapolated far beyond the batches it comes from, without hurry.
 
         After a quiet time the coefficient is mostly overhead, and a burst is not yet an overload. Keeping it costs one batch, and
         that batch shows the true cost.
         """
-        is_urgent = period_s > self.delay_target_s / 4.0
+        is_urgent = period_s > self.delay_target_s / 4.0 or self._load.is_flood(rows)
         return self._load.given_cost_s is None and not is_urgent and rows > _STRETCH * self._largest
 
-    def _safe_rows(self, observation: Observation) -> float:
-        """Return the rows that take half the target at most, judging by the last batch."""
-        if observation.period_s < SHORTEST_S:
-            return 0.0
-        return observation.kept * (self.delay_target_s / 2.0) / observation.period_s
+    def change_target(self, delay_target_s: float) -> None:
+        """Hold another delay from the next decision on."""
+        super().change_target(delay_target_s)
+        self._load.delay_target_s = delay_target_s
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
@@ -122,7 +116,4 @@ class Aurora(Controller):
         return self
 
 
-# At 1 the batch time would stay wherever it is: every batch must be allowed a little less time than the one before took.
-_MOST_HEADROOM = 0.95
-_UNKNOWN_HEADROOM = 0.75
 _STRETCH, _FADE = 4.0, 0.9

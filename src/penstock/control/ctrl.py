@@ -16,17 +16,19 @@ class Ctrl(Controller):
     """How much may come in so that the delay settles at the target? A feedback loop over a virtual queue (CTRL, equation 3).
 
     The queue is the rows that came in and have not left, ``q += kept - completed``. A row that comes in now waits for
-    ``y = c q / H`` seconds. What may come in above capacity follows from the error ``e = D - y`` by the law
+    ``y = c q / H`` seconds. What may be added to the queue follows from the error ``e = D - y`` by the law
     ``u(k) = (b0 e(k) + b1 e(k-1)) H / c - a u(k-1)``. Here u is in rows per period instead of rows per second, which is the same
-    while the period T is. So ``u + H T / c`` of the next period's rows stay. SEaMLeSS repeats the loop in its equation 3 with
-    ``e = y - D``; with its parameters that is a sign too many, and it would shed nearly everything.
+    while the period is. Together with the rows that leave meanwhile, as many as in the last period, ``v = u + f_out`` of the rows
+    that come in may stay. Where nothing is left to do, what could have left counts as f_out. SEaMLeSS repeats the loop in its
+    equation 3 with ``e = y - D``; with its parameters that is a sign too many, and it would shed nearly everything.
 
     The cost is given or learned. The headroom is the operator's to tune: 0.97 unless given, or, on an engine that shows an
-    overhead per batch, what that leaves of half the target. A micro-batch engine holds no rows between two batches: there the
-    queue is what waits for the next one.
+    overhead per batch, what that leaves of half the target. A micro-batch engine holds no rows between two batches: there y is
+    two batch times, the longest wait of a row, and the rows that fit into half the target stand for those that leave.
 
     Where it fails: a wrong headroom is never corrected, and the delay settles at ``D`` times the assumed over the true headroom.
-    Where an operator feeds several others, more rows leave than came in, so the queue seems empty and nothing is shed.
+    Where an operator feeds several others, more rows leave than came in, so the queue seems empty and nothing is shed. On
+    micro-batches, neither a stall nor a backlog behind a cap is worked off any faster; a part of each batch always stays.
 
     Parameters
     ----------
@@ -44,7 +46,7 @@ class Ctrl(Controller):
     >>> from penstock.control import GateCount
     >>> ctrl = Ctrl(delay_target_s=2.0, cost_s=0.005, headroom=1.0)
     >>> full = Observation(0, 0.0, 0.5, gates={"in": GateCount(600, 600)}, completed=100)
-    >>> round(ctrl.update(full).keep, 2)        # 500 queued rows are 2.5 s: 120 rows/s may come in, of 1200
+    >>> round(ctrl.update(full).keep, 2)        # 500 queued rows are 2.5 s: 60 rows of the next 600 may come in
     0.1
 
     References
@@ -59,51 +61,57 @@ class Ctrl(Controller):
         self.law = law
         self._given_headroom = check_headroom(headroom)
         self._load = LoadModel(delay_target_s, cost_s)
-        self.queue = 0.0
-        """Rows in the virtual queue."""
+        self.estimated_delay_s: float | None = None
+        """The delay of a row that comes in now, y (CTRL, equation 3); ``None`` until the cost is known."""
         self._error = self._u = 0.0
 
     @property
     def headroom(self) -> float:
         """The share of each second that goes to rows."""
-        if self._given_headroom is not None:
-            return self._given_headroom
-        left = self._load.headroom_left
-        return _HEADROOM if left is None else left
+        return self._load.headroom if self._given_headroom is None else self._given_headroom
 
     @property
-    def estimated_delay_s(self) -> float | None:
-        """The delay of a row that comes in now, y (CTRL, equation 3); ``None`` until the cost is known."""
-        return None if self._load.cost_s is None else self._load.cost_s * self.queue / self.headroom
+    def queue(self) -> float:
+        """Rows in the virtual queue."""
+        return self._load.queue
 
     def update(self, observation: Observation) -> Decision:
         """Run the loop once."""
         self._load.update(observation)
-        if observation.completed is None:
-            self.queue = self._load.waiting_rows(observation)
-        else:
-            self.queue = max(0.0, self.queue + observation.kept - observation.completed)
-        incoming, delay_s, cost_s = self._load.incoming(observation), self.estimated_delay_s, self._load.cost_s
-        period_s = observation.period_s
-        if incoming is None or delay_s is None or not cost_s or self._load.is_vague(observation):
+        incoming, cost_s = self._load.incoming(observation), self._load.cost_s
+        if incoming is None or not cost_s or self._load.is_vague(observation):
             return Decision(keep=None)
+        if observation.completed is None:
+            rows, served = self._load.expect_batch(observation), self._load.count_fitting(observation, self.headroom)
+            delay_s, gain = self._load.estimate_batch_delay(observation), self._load.waits * cost_s / self.headroom
+        else:
+            rows, served = incoming[0], self._count_leaving(observation, cost_s) * incoming[1] / observation.period_s
+            delay_s, gain = cost_s * self.queue / self.headroom, cost_s / self.headroom
         error = self.delay_target_s - delay_s
-        self._u = self.law.step(error, self._error, self._u, gain=cost_s / self.headroom)
-        self._error = error
-        rows, gathered_s = incoming
-        rows_per_period = rows * period_s / gathered_s
-        allowed = self._u + self.headroom * period_s / cost_s
-        return Decision(keep=1.0 if allowed >= rows_per_period or not rows else max(0.0, allowed / rows_per_period))
+        self._u = self.law.step(error, self._error, self._u, gain)
+        self._error, self.estimated_delay_s = error, delay_s
+        allowed = max(0.0, self._u + served)
+        return Decision(keep=1.0 if allowed >= rows else allowed / rows)
+
+    def _count_leaving(self, observation: Observation, cost_s: float) -> float:
+        """Return f_out: the rows that leave in a period, or, if nothing is left to do, that could have left."""
+        completed = float(observation.completed or 0)
+        return completed if self.queue else max(completed, self.headroom * observation.period_s / cost_s)
+
+    def change_target(self, delay_target_s: float) -> None:
+        """Hold another delay from the next decision on."""
+        super().change_target(delay_target_s)
+        self._load.delay_target_s = delay_target_s
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
-        return {"load": self._load.snapshot(), "queue": self.queue, "error": self._error, "u": self._u}
+        return {"load": self._load.snapshot()} | {name.lstrip("_"): getattr(self, name) for name in self._STATE}
 
     def restore(self, state: Mapping[str, Any]) -> Self:
         """Continue from a snapshot, and return the controller."""
         self._load.restore(state["load"])
-        self.queue, self._error, self._u = state["queue"], state["error"], state["u"]
+        for name in self._STATE:
+            setattr(self, name, state[name.lstrip("_")])
         return self
 
-
-_HEADROOM = 0.97
+    _STATE = ("estimated_delay_s", "_error", "_u")

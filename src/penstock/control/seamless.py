@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from penstock.control.base import Controller, Decision, Observation
 from penstock.control.design import PUBLISHED, ControlLaw
-from penstock.control.load_model import LoadModel, check_headroom
+from penstock.control.load_model import LEAST_HEADROOM, LoadModel, check_headroom
 from penstock.errors import PenstockError
 
 __all__ = ["Seamless"]
@@ -21,13 +21,17 @@ class Seamless(Controller):
     lies behind them (SEaMLeSS, equation 4), so joins, aggregates and shared operators count for what they cost. The estimated
     delay is ``y = qL / H`` (equation 5). The load that may be added is ``u = H (b0 e + b1 e') - a u'`` seconds of work per period
     (equation 6), with ``e = D - y``. Together with the ``H T`` that is processed meanwhile it is compared with the load of the
-    last period.
+    last period in which rows came.
 
     If the headroom is right, the real delay settles at the target whenever load is shed. So after every ``adjust_every`` periods
     with shedding, ``H`` is set to ``H D / D'``, where ``D'`` is the mean real delay in them (section III B).
 
-    Where it fails: the headroom is only corrected while load is shed and the real delay is known. On a micro-batch engine it also
-    has to stand for the overhead per batch.
+    On a micro-batch engine no row is in a queue between two batches. There, y is one and a half batch times, the mean wait of a
+    row, and what fits into two thirds of the target stands for ``H T``, with no more headroom than the overhead per batch leaves.
+
+    Where it fails: the headroom is only corrected while load is shed and the real delay is known. On micro-batches, neither a
+    stall nor a backlog behind a cap is worked off any faster; a part of each batch always stays, though next to nothing if the
+    overhead exceeds the target.
 
     Parameters
     ----------
@@ -41,7 +45,7 @@ class Seamless(Controller):
         Periods with shedding between two corrections of the headroom.
     coefficients
         Seconds of work behind each queue, by its name in ``Observation.backlog_rows``. ``cost_s`` stands in for queues without
-        an entry.
+        an entry. A micro-batch engine has no queues to apply them to.
     law
         The parameters b0, b1 and a.
 
@@ -84,50 +88,59 @@ class Seamless(Controller):
         self.adjust_every = adjust_every
         self.queued_load_s = 0.0
         """Seconds of work in the queues."""
+        self.estimated_delay_s = 0.0
+        """The delay of a row that comes in now, y (SEaMLeSS, equation 5)."""
         self._coefficients = dict(coefficients or {})
-        self._load = LoadModel(delay_target_s, cost_s)
+        self._load = LoadModel(delay_target_s, cost_s, waits=1.5)
         self._error = self._u = 0.0
         self._delay_sum_s, self._delays = 0.0, 0
-
-    @property
-    def estimated_delay_s(self) -> float:
-        """The delay of a row that comes in now, y (SEaMLeSS, equation 5)."""
-        return self.queued_load_s / self.headroom
 
     def update(self, observation: Observation) -> Decision:
         """Run both loops once."""
         self._load.update(observation)
         self._adjust(observation)
-        incoming, cost_s, period_s = self._load.incoming(observation), self._load.cost_s, observation.period_s
+        incoming, cost_s = self._load.incoming(observation), self._load.cost_s
         if incoming is None or not cost_s or self._load.is_vague(observation):
             return Decision(keep=None)
-        self.queued_load_s = self._sum_queued_load(observation, cost_s)
+        if observation.completed is None:
+            rows, headroom = self._load.expect_batch(observation), min(self.headroom, self._load.headroom)
+            processed_s = cost_s * self._load.count_fitting(observation, headroom)
+            self.estimated_delay_s, gain = self._load.estimate_batch_delay(observation), self._load.waits / headroom
+        else:
+            rows, processed_s = incoming[0], self.headroom * incoming[1]
+            self.queued_load_s = self._sum_queued_load(observation, cost_s)
+            self.estimated_delay_s, gain = self.queued_load_s / self.headroom, 1.0 / self.headroom
         error = self.delay_target_s - self.estimated_delay_s
-        self._u = self.law.step(error, self._error, self._u, gain=1.0 / self.headroom)
+        self._u = self.law.step(error, self._error, self._u, gain)
         self._error = error
-        rows, gathered_s = incoming
-        load = rows * cost_s * period_s / gathered_s  # of one period
-        allowed = self._u + self.headroom * period_s
-        return Decision(keep=1.0 if allowed >= load or not load else max(0.0, allowed / load))
+        allowed, load = max(0.0, self._u + processed_s), rows * cost_s
+        return Decision(keep=1.0 if allowed >= load else allowed / load)
 
     def _sum_queued_load(self, observation: Observation, cost_s: float) -> float:
-        """Return qL (SEaMLeSS, equation 4). If queues are unknown, a row that waits for the next batch counts as incoming."""
+        """Return qL (SEaMLeSS, equation 4); where the queues are unknown, CTRL's virtual queue stands for them."""
         if not observation.backlog_rows:
-            return self._load.waiting_rows(observation) * cost_s
+            return self._load.queue * cost_s
         return sum(rows * self._coefficients.get(name, cost_s) for name, rows in observation.backlog_rows.items())
 
     def _adjust(self, observation: Observation) -> None:
         """Run the second loop: set H to ``H D / D'`` from the real delay while shedding (SEaMLeSS, section III B)."""
-        if observation.keep >= 1.0 or observation.delay_s is None or not math.isfinite(observation.delay_s):
+        delay_s = self._load.measure_delay(observation)
+        if observation.keep >= 1.0 or delay_s is None:
             return
-        self._delay_sum_s += observation.delay_s
+        self._delay_sum_s += delay_s
         self._delays += 1
         if self._delays < self.adjust_every:
             return
         mean_s = self._delay_sum_s / self._delays
         self._delay_sum_s, self._delays = 0.0, 0
+        least = _LEAST_HEADROOM if observation.completed is not None else LEAST_HEADROOM
         if mean_s > 0.0:
-            self.headroom = min(1.0, max(_LEAST_HEADROOM, self.headroom * self.delay_target_s / mean_s))
+            self.headroom = min(1.0, max(least, self.headroom * self.delay_target_s / mean_s))
+
+    def change_target(self, delay_target_s: float) -> None:
+        """Hold another delay from the next decision on."""
+        super().change_target(delay_target_s)
+        self._load.delay_target_s = delay_target_s
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
@@ -140,7 +153,7 @@ class Seamless(Controller):
             setattr(self, name, state[name.lstrip("_")])
         return self
 
-    _STATE = ("headroom", "queued_load_s", "_error", "_u", "_delay_sum_s", "_delays")
+    _STATE = ("headroom", "queued_load_s", "estimated_delay_s", "_error", "_u", "_delay_sum_s", "_delays")
 
 
 _LEAST_HEADROOM = 0.01

@@ -160,6 +160,35 @@ def test_noise_on_equal_batches_is_not_taken_for_a_slope() -> None:
         assert max(periods[15:]) < 1.6
 
 
+def test_cost_of_one_row_falls_as_more_rows_take_no_longer() -> None:
+    model = BatchRegression()
+    for kept, period_s in ((1, 0.5), (2, 0.51), (4, 0.49), (8, 0.5), (16, 0.51)):
+        model.update(kept, period_s)
+    assert (model.cost_s or 0.0) < 0.02
+    assert model.overhead_s is None, "all but noise is constant: there is no slope to believe"
+
+
+def test_empty_batches_do_not_wipe_out_what_rows_cost() -> None:
+    model = BatchRegression()
+    for kept in (100, 400, 200, 300, *[0] * 10_000):
+        model.update(kept, 0.2 + 0.001 * kept)
+    assert model.cost_s == pytest.approx(0.001)
+    assert model.overhead_s == pytest.approx(0.2)
+    unknown = BatchRegression()
+    for kept in (5, *[0] * 10_000):
+        unknown.update(kept, 0.3)
+    assert (unknown.cost_s or 0.0) < 0.3
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_noise_on_batches_of_a_few_rows_is_no_slope(seed: int) -> None:
+    dice, model = random.Random(seed), BatchRegression()
+    for _ in range(50):
+        model.update(dice.choice([0, 1, 1, 2, 3]), 0.5 * dice.gauss(1, 0.05))
+        assert (model.overhead_s is None) or (model.cost_s or 0.0) < 0.1
+    assert (model.cost_s or 0.0) < 0.1
+
+
 @pytest.mark.parametrize("decay", [0.0, -1.0, 1.5])
 def test_bad_decay(decay: float) -> None:
     with pytest.raises(PenstockError, match="decay"):

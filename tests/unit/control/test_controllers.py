@@ -1,17 +1,14 @@
-"""CTRL and SEaMLeSS, equation by equation, and MicroBatch's law."""
+"""CTRL and SEaMLeSS, equation by equation, and what holds for every controller."""
 
 from __future__ import annotations
 
 import json
-import random
-from dataclasses import replace
 
 import pytest
 
-from penstock.control import Ctrl, GateCount, MicroBatch, Observation, Seamless, controller_named
+from penstock.control import Ctrl, GateCount, Observation, Seamless, controller_named
 from penstock.control.design import ControlLaw
 from penstock.errors import PenstockError
-from penstock.estimate import BatchFilter
 
 
 def period(number: int, offered: int, kept: int, completed: int, **more: object) -> Observation:
@@ -27,14 +24,19 @@ class TestCtrl:
         first = ctrl.update(period(0, 400, 400, 80))
         assert ctrl.queue == 320
         assert ctrl.estimated_delay_s == pytest.approx(2.0)
-        # e = 0, u = 0: only what is processed meanwhile may come in, H T / c = 80 of 400 rows.
+        # e = 0, u = 0: as many may come in as left, 80 of 400 rows.
         assert first.keep == pytest.approx(0.2)
         second = ctrl.update(period(1, 400, 80, 160))
-        # 240 queued: y = 1.5, e = 0.5, u = 0.4 * 0.5 * H / c = 32 rows more.
-        assert second.keep == pytest.approx((80 + 32) / 400)
+        # 240 queued: y = 1.5, e = 0.5, u = 0.4 * 0.5 * H / c = 32 rows more than left.
+        assert second.keep == pytest.approx((160 + 32) / 400)
         third = ctrl.update(period(2, 400, 112, 112))
         # e stays: u = (0.4 - 0.31) * 0.5 * 160 + 0.8 * 32 = 7.2 + 25.6.
-        assert third.keep == pytest.approx((80 + 32.8) / 400)
+        assert third.keep == pytest.approx((112 + 32.8) / 400)
+
+    def test_what_could_have_left_counts_where_nothing_is_left(self) -> None:
+        """An idle server: u = 0.4 * 2 * H / c = 128 rows, and H T / c = 80 could have left; 400 rows come in."""
+        ctrl = Ctrl(2.0, cost_s=0.005, headroom=0.8)
+        assert ctrl.update(period(0, 400, 40, 40)).keep == pytest.approx((128 + 80) / 400)
 
     def test_more_out_than_in_reads_as_an_empty_queue(self) -> None:
         ctrl = Ctrl(2.0, cost_s=0.005, headroom=0.99)
@@ -78,6 +80,22 @@ class TestSeamless:
         # qL = 1.2, y = 1.5, e = 0.5, u = H * 0.4 * 0.5 = 0.16.
         assert later.keep == pytest.approx((0.16 + 0.4) / 2.0)
 
+    def test_without_queues_the_rows_inside_are_the_queued_load(self) -> None:
+        law = Seamless(2.0, cost_s=0.005, headroom=0.8)
+        assert law.update(period(0, 400, 400, 80)).keep == pytest.approx(0.4 / 2.0)
+        assert law.queued_load_s == pytest.approx(320 * 0.005)
+
+    def test_a_wait_behind_a_cap_does_not_lower_the_headroom(self) -> None:
+        """Batches of 1.3 s, one after the other, whose rows have waited in the source for minutes."""
+        law = Seamless(2.0, adjust_every=3)
+        for number in range(12):
+            start_s = 1.3 * number
+            gates = {"in": GateCount(2000, 1000)}
+            law.update(Observation(number, start_s, start_s + 1.3, gates=gates, keep=0.5, mean_arrival_s=start_s - 200.0))
+        assert law.headroom > 0.25
+        # 2.6 s is the longest that a row can have waited since it could come in, which is 1.3 targets.
+        assert law.headroom == pytest.approx(0.8 / 1.3**4)
+
     def test_headroom_follows_the_real_delay_while_shedding(self) -> None:
         law = Seamless(2.0, cost_s=0.005, headroom=0.8, adjust_every=3)
         for number in range(2):
@@ -99,147 +117,6 @@ class TestSeamless:
     def test_bad_options(self, options: dict[str, object], message: str) -> None:
         with pytest.raises(PenstockError, match=message):
             Seamless(2.0, **options)  # type: ignore[arg-type]
-
-
-def batch(number: int, start_s: float, length_s: float, kept: int, offered: int, upcoming: int | None) -> Observation:  # noqa: PLR0917
-    gates = {"in": GateCount(offered, kept)}
-    return Observation(number, start_s, start_s + length_s, gates=gates, upcoming_rows=upcoming, waited_s=length_s)
-
-
-class TestMicroBatch:
-    def test_the_law_by_hand(self) -> None:
-        """o = 0.2 s, c = 1 ms, half of 0.97 D is 0.97 s. The last batch took 0.82 s: half of the spare 0.15 s may be used."""
-        law = MicroBatch(2.0, worst=0.97)
-        law.update(batch(0, 0.0, 0.2, 0, 0, 10))
-        for number in range(1, 12):
-            decision = law.update(batch(number, number, 0.2 + 0.4 + 0.02 * number, 400 + 20 * number, 2000, 1500))
-        assert law.model.overhead_s == pytest.approx(0.2, abs=0.02)
-        assert law.model.cost_s == pytest.approx(0.001, rel=0.05)
-        assert decision.keep == pytest.approx((0.97 + 0.075 - 0.2) / 1.5, rel=0.05)
-        # A batch of 1.5 s has used up the time of the next one: 1.94 - 1.5 = 0.44 s, that is 240 rows.
-        assert law.update(batch(12, 20.0, 1.5, 1300, 2000, 2000)).keep == pytest.approx(240 / 2000, rel=0.2)
-
-    def test_a_first_burst_passes_and_a_backlog_after_a_restart_does_not(self) -> None:
-        law = MicroBatch(2.0)
-        for number in range(5):
-            law.update(batch(number, number, 0.21, 10, 10, 10))
-        assert law.update(batch(5, 5.0, 0.21, 10, 10, 3000)).keep == 1.0
-        for number in range(6, 12):
-            law.update(batch(number, number, 0.2 + 0.6, 600, 3000, 3000))
-        again = MicroBatch(2.0).restore(law.snapshot())
-        keep = again.update(Observation(11, 5000.0, 5000.0, upcoming_rows=1_000_000)).keep
-        assert keep is not None
-        assert keep * 1_000_000 < 2_000
-
-    def test_rows_that_come_after_an_idle_hour_have_not_waited(self) -> None:
-        law = MicroBatch(2.0)
-        for number, kept in enumerate((0, 400, 420, 380, 410)):
-            law.update(batch(number, number, 0.2 + kept / 1e3, kept, kept, kept))
-        observation = Observation(9, 9.0, 9.6, gates={"in": GateCount(400, 400)}, upcoming_rows=700, waited_s=0.0, taken_s=3600.0)
-        assert law.update(observation).keep == 1.0
-        # The same after an hour in which a trigger held them back: all of the time is used up.
-        assert (law.update(replace(observation, upcoming_rows=5000, waited_s=3600.0)).keep or 0.0) < 0.05
-
-    def test_a_target_below_the_overhead_is_said_once(self) -> None:
-        law = MicroBatch(0.5)
-        notes = [law.update(batch(n, n, 0.4 + 0.001 * k, k, 100, 100)).note for n, k in enumerate((0, 50, 100, 20, 80))]
-        said = [note for note in notes if note]
-        assert len(said) == 1
-        assert "delay target of 0.5 s can't be reached" in said[0]
-        assert "least target is about 0.8" in said[0]
-
-    def test_bad_worst(self) -> None:
-        with pytest.raises(PenstockError, match=r"worst must lie in \[0.1, 2\], got 0"):
-            MicroBatch(2.0, worst=0.0)
-
-
-class TestBatchFilter:
-    def test_a_jump_of_the_cost_is_taken_in_within_two_batches(self) -> None:
-        model = BatchFilter()
-        for kept in (0, 300, 500, 400, 450, 380, 420):
-            model.update(kept, 0.3 + 0.001 * kept)
-        for _ in range(2):
-            model.update(400, 0.3 + 0.002 * 400)
-        assert model.cost_s == pytest.approx(0.002, rel=0.1)
-        assert model.overhead_s == pytest.approx(0.3, rel=0.25)
-
-    def test_one_size_does_not_move_the_overhead(self) -> None:
-        """Under good control all batches are alike, and only the sum is known."""
-        model = BatchFilter()
-        for kept in (0, 200, 600, 400):
-            model.update(kept, 0.2 + 0.001 * kept)
-        before = model.overhead_s
-        for _ in range(200):
-            model.update(700, 0.9)
-        assert model.overhead_s == pytest.approx(before, rel=0.1)
-        assert (model.overhead_s or 0) + 700 * (model.cost_s or 0) == pytest.approx(0.9, rel=0.01)
-
-
-@pytest.mark.parametrize("first_s", [0.3, 0.5, 0.7, 1.2, 5.0])
-def test_a_slow_empty_batch_at_the_start_does_not_spoil_the_cost(first_s: float) -> None:
-    model = BatchFilter()
-    model.update(0, first_s)
-    for kept in (400, 400, 300, 400, 350, 400, 0, 400):
-        model.update(kept, 0.2 + 0.001 * kept)
-        assert (model.cost_s or 0.0) < 0.002
-    assert model.cost_s == pytest.approx(0.001, rel=0.5)
-
-
-class ScalarFilter:
-    """The filter of ``BatchFilter`` written out for two numbers: the oracle for the one that is built on vectors."""
-
-    def __init__(self) -> None:
-        self.overhead_s, self.cost_s = 0.0, 0.0
-        self.oo = self.oc = self.cc = 0.0
-
-    def begin(self, kept: int, period_s: float) -> None:
-        self.oo = (0.3 * period_s) ** 2
-        self.cost_s = period_s / kept
-        self.cc, self.oc = (0.5 * period_s / kept) ** 2, -self.oo / kept
-
-    def update(self, kept: int, period_s: float) -> None:
-        self.oo += (0.01 * period_s) ** 2
-        self.cc += (0.05 * self.cost_s) ** 2
-        error_s, noise = period_s - self.overhead_s - self.cost_s * kept, (0.06 * period_s) ** 2
-        if kept and error_s**2 > 9.0 * (self.variance(kept) + noise):
-            self.cc += (error_s / kept) ** 2
-        variance = self.variance(kept) + noise
-        oo, oc, cc = self.oo, self.oc, self.cc
-        to_overhead, to_cost = (oo + kept * oc) / variance, (oc + kept * cc) / variance
-        self.overhead_s = min(max(0.0, self.overhead_s + to_overhead * error_s), period_s)
-        self.cost_s = max(1e-12, self.cost_s + to_cost * error_s)
-        self.oo = max(0.0, oo - to_overhead * (oo + kept * oc))
-        self.oc = oc - to_overhead * (oc + kept * cc)
-        self.cc = max(0.0, cc - to_cost * (oc + kept * cc))
-
-    def variance(self, kept: int) -> float:
-        return max(0.0, self.oo + 2.0 * kept * self.oc + kept * kept * self.cc)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_batch_filter_agrees_with_the_filter_written_out_for_two_numbers(seed: int) -> None:
-    dice, model, oracle = random.Random(seed), BatchFilter(), ScalarFilter()
-    overhead_s, cost_s = dice.uniform(0.05, 1.0), 10 ** dice.uniform(-6, -2)
-    model.update(1000, overhead_s + 1000 * cost_s)
-    oracle.begin(1000, overhead_s + 1000 * cost_s)
-    for _ in range(200):
-        cost_s *= dice.choice([1.0] * 48 + [0.3, 3.0])
-        kept = dice.choice([0, dice.randint(1, 10), dice.randint(1, 100_000), 3000, 3000, 3000])
-        period_s = (overhead_s + cost_s * kept) * dice.uniform(0.85, 1.15)
-        model.update(kept, period_s)
-        oracle.update(kept, period_s)
-        # After a jump in a batch of one row the algebra cancels all but a few digits.
-        assert model.cost_s == pytest.approx(oracle.cost_s, rel=1e-7)
-        assert model.overhead_s == pytest.approx(oracle.overhead_s, rel=1e-7, abs=1e-9)
-
-
-def test_by_arrival_short_batches_are_no_overload() -> None:
-    """A short batch is mostly overhead: what its rows seem to cost must not be stretched to a batch of ten times the length."""
-    law = MicroBatch(delay_target_s=20.0)
-    batches = ((0.0, 0, 0.3), (0.35, 688, 0.47), (0.85, 432, 0.522), (1.4, 877, 0.53), (1.95, 1016, 0.5))  # as measured on Spark
-    for number, (start, rows, took) in enumerate(batches):
-        observation = Observation(number, start, start + took, gates={"in": GateCount(rows, rows)}, cold=number < 2)
-        assert law.update(observation).keep in (None, 1.0), number
 
 
 EVERY = ["aurora", "ctrl", "keep-all", "micro-batch", "seamless"]
