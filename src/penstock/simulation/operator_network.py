@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from penstock.control.base import Controller, GateCount, Observation
 from penstock.errors import PenstockError
 from penstock.simulation.compiled import compiled
-from penstock.simulation.outcome import DelayTally, Outcome, PeriodSeries
+from penstock.simulation.outcome import DelayTally, Outcome, PeriodSeries, find_bin
 from penstock.simulation.profile import Profile
 from penstock.simulation.queue import arrival_times, check_period
 
@@ -232,7 +232,7 @@ class _Engine:
         is_full = _work(
             admitted, end_s, self._shares, self._factors, self._cell_s, self._train, self._costs, self._selectivities,
             self._behind, self._offsets, self._sources, self._heads, self._tails, self.lengths, self._pool_s, self._next,
-            self._clock, self._state, tally.counts, tally.totals, tally.bin_s, tally.target_s, sums,
+            self._clock, self._state, tally.counts, tally.totals, tally.target_s, sums,
         )  # fmt: skip
         if is_full:
             raise PenstockError(f"more than {_POOL:,} rows are queued in the simulated network: it has diverged; set stop_s")
@@ -282,7 +282,6 @@ def _work(  # noqa: PLR0912, PLR0915, PLR0917 - one loop, compiled
     state: Ints,
     counts: Ints,
     totals: Times,
-    bin_s: float,
     target_s: float,
     sums: Times,
 ) -> bool:
@@ -332,7 +331,7 @@ def _work(  # noqa: PLR0912, PLR0915, PLR0917 - one loop, compiled
             sums[0] += 1
             sums[2] += 1
             sums[3] += delay_s
-            counts[min(int(delay_s / bin_s), counts.size - 1)] += 1
+            counts[find_bin(delay_s, counts.size)] += 1
             totals[0] += delay_s
             totals[1] += max(0.0, delay_s - target_s)
             totals[2] = max(totals[2], delay_s)
