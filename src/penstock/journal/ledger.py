@@ -49,6 +49,15 @@ class QueryLedger:
         """The batches, oldest first."""
         return [record for _, record in sorted(self.state.batches.items())]
 
+    def targets(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return, for each batch that ``delays`` knows, its target and what was held: less may have been out of reach."""
+        batches = [batch for batch in self.batches if batch.delay_s is not None and any(k for _, k in batch.gates.values())]
+        targets = [self.delay_target_s if batch.delay_target_s is None else batch.delay_target_s for batch in batches]
+        held = [
+            target if batch.reachable_s is None else batch.reachable_s for batch, target in zip(batches, targets, strict=True)
+        ]
+        return np.array(targets), np.array(held)
+
     def shares(self) -> list[ClassShare]:
         """Return what happened to each class of each gate."""
         recent = self.state.decisions[-_RECENT:]
@@ -63,8 +72,18 @@ class QueryLedger:
                 if keeps:
                     offered, kept = totals[index] if index < len(totals) else (0, 0)
                     spread = _compute_spread([keep for keep, _ in keeps], [rows for _, rows in keeps])
+                    spread = math.inf if self._has_hidden_loss(recent, gate) else spread
                     shares.append(ClassShare(gate, self.units.get(gate, "row"), name, offered, kept, keeps[-1][0], spread))
         return shares
+
+    def _has_hidden_loss(self, decisions: Sequence[DecisionRecord], gate: str) -> bool:
+        """Whether rows were shed for their age without a floor: no weight makes up for them."""
+        for decision in decisions:
+            record = self.state.batches.get(decision.batch_id) if decision.batch_id is not None else None
+            older = (decision.older or {}).get(gate)
+            if record is not None and older is not None and (record.expired or {}).get(gate) and 0.0 in older.entries:
+                return True
+        return False
 
     def _count_offered(self, decision: DecisionRecord, gate: str) -> float:
         """Return how many rows a decision was for, if it was for a batch, else 0."""

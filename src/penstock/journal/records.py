@@ -7,7 +7,16 @@ from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
 
-__all__ = ["BatchRecord", "DecisionRecord", "OutputRecord", "Record", "add_class_counts", "decode", "encode"]
+__all__ = ["BatchRecord", "DecisionRecord", "OlderRows", "OutputRecord", "Record", "add_class_counts", "decode", "encode"]
+
+
+@dataclass(frozen=True, slots=True)
+class OlderRows:
+    """The table entries of one gate for rows of a batch that arrived before a moment."""
+
+    line: int
+    """The moment, in microseconds since the epoch."""
+    entries: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +30,8 @@ class DecisionRecord:
     from_slot: int | None = None
     controller: Mapping[str, Any] | None = None
     """The state of the controller when it decided, for a restart."""
+    older: Mapping[str, OlderRows] | None = None
+    """By gate, where a batch treats old rows differently: ``gates`` holds for all others."""
     windows: Mapping[str, Any] | None = None
     """From time to time, for each gate of whole windows: all earlier decisions, so that older records can be forgotten."""
 
@@ -49,6 +60,14 @@ class BatchRecord:
     backlog_rows: int | None = None
     null_arrivals: int = 0
     older_than_ring: int = 0
+    expired: Mapping[str, int] | None = None
+    """By gate: rows that were shed because they arrived too long ago."""
+    from_future: int = 0
+    """Rows kept whose arrival lay in the future."""
+    delay_target_s: float | None = None
+    """The target in force."""
+    reachable_s: float | None = None
+    """The delay that was held instead, if the target was out of reach."""
     latest: Mapping[str, int] | None = None
     """For each gate of whole windows: the latest event time so far, in microseconds."""
     classes: Mapping[str, Sequence[tuple[int, int]]] | None = None
@@ -87,6 +106,8 @@ def decode(line: Mapping[str, Any]) -> Record:
         return str(body["message"])
     if kind == "decision":
         body["gates"] = {gate: tuple(entries) for gate, entries in body["gates"].items()}
+        if "older" in body:
+            body["older"] = {gate: OlderRows(int(old["line"]), tuple(old["entries"])) for gate, old in body["older"].items()}
         return DecisionRecord(**body)
     if kind != "batch":
         raise ValueError(f"unknown kind {kind!r}")

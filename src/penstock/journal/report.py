@@ -24,6 +24,7 @@ LEDGER_SCHEMA = pa.schema(
         ("offered", pa.int64()),
         ("kept", pa.int64()),
         ("shed", pa.int64()),
+        ("expired", pa.int64()),
         ("keep", pa.float64()),
         ("start_s", pa.float64()),
         ("end_s", pa.float64()),
@@ -45,7 +46,10 @@ class Report:
     def table(self) -> pa.Table:
         """The ledger as an Arrow table."""
         rows = [
-            (q.label, gate, b.batch_id, offered, kept, offered - kept, b.keep, b.start_s, b.end_s, b.delay_s)
+            (
+                *(q.label, gate, b.batch_id, offered, kept, offered - kept, (b.expired or {}).get(gate, 0)),
+                *(b.keep, b.start_s, b.end_s, b.delay_s),
+            )
             for q in self.queries
             for b in q.batches
             for gate, (offered, kept) in b.gates.items()
@@ -81,24 +85,34 @@ def _start_table(title: str, *names: str, text: Sequence[str]) -> Table:
 
 
 def _build_ledger_table(queries: Sequence[QueryLedger]) -> Table:
-    table = _start_table("Ledger", "query", "gate", "offered", "kept", "shed", "kept %", text=("query", "gate"))
+    names = ("query", "gate", "offered", "kept", "shed", "of those expired", "kept %")
+    table = _start_table("Ledger", *names, text=("query", "gate"))
     for query in queries:
+        expired = query.state.expired_totals()
         for gate, (offered, kept) in query.state.totals().items():
             share = f"{100 * kept / offered:.1f}" if offered else "-"
-            table.add_row(query.label, gate, f"{offered:,}", f"{kept:,}", f"{offered - kept:,}", share)
+            counts = [f"{count:,}" for count in (offered, kept, offered - kept, expired.get(gate, 0))]
+            table.add_row(query.label, gate, *counts, share)
     return table
 
 
 def _build_delay_table(queries: Sequence[QueryLedger]) -> Table:
+    has_unreachable = any(batch.reachable_s is not None for query in queries for batch in query.batches)
     names = ("query", "set", "batches", "target s", "mean s", "worst batch s", "batches above target")
-    table = _start_table("Delay", *names, text=("query", "set"))
+    more = ("reachable s", "batches above that") if has_unreachable else ()
+    table = _start_table("Delay", *names, *more, text=("query", "set"))
     for query in queries:
         delays, rows = query.delays()
+        targets, held = query.targets()
         mean = f"{np.average(delays, weights=rows):.2f}" if len(delays) else "-"
         worst = f"{delays.max():.2f}" if len(delays) else "-"
-        above = f"{int((delays > query.delay_target_s).sum())}" if len(delays) else "-"
+        above = f"{int((delays > targets).sum())}" if len(delays) else "-"
         batches = str(len(query.batches) + query.state.compacted_batches)
-        table.add_row(query.label, query.how, batches, f"{query.delay_target_s:g}", mean, worst, above)
+        values = [query.label, query.how, batches, f"{query.delay_target_s:g}", mean, worst, above]
+        if has_unreachable:
+            reachable = next((b.reachable_s for b in reversed(query.batches) if b.reachable_s is not None), None)
+            values += ["-" if reachable is None else f"{reachable:.2g}", f"{int((delays > held).sum())}" if len(delays) else "-"]
+        table.add_row(*values)
     return table
 
 

@@ -56,6 +56,8 @@ class JournalState:
     batches: dict[int, BatchRecord] = field(default_factory=dict)
     folded_gates: dict[str, tuple[int, int]] = field(default_factory=dict)
     """(offered, kept) per gate, over the batches that were compacted."""
+    folded_expired: dict[str, int] = field(default_factory=dict)
+    """How many of the rows shed had expired, per gate, over the same batches."""
     folded_classes: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """The same per class of each gate."""
     folded_outputs: dict[str, OutputTotal] = field(default_factory=dict)
@@ -74,6 +76,7 @@ class JournalState:
             decisions=list(self.decisions),
             batches=dict(self.batches),
             folded_gates=dict(self.folded_gates),
+            folded_expired=dict(self.folded_expired),
             folded_classes=dict(self.folded_classes),
             folded_outputs=dict(self.folded_outputs),
             errors=list(self.errors),
@@ -95,6 +98,13 @@ class JournalState:
         totals = dict(self.folded_gates)
         for record in self.batches.values():
             _add_gates(totals, record)
+        return totals
+
+    def expired_totals(self) -> dict[str, int]:
+        """Return how many of the rows shed had expired, per gate, since the journal began."""
+        totals = dict(self.folded_expired)
+        for record in self.batches.values():
+            _add_expired(totals, record)
         return totals
 
     def class_totals(self, gate: str) -> list[tuple[int, int]]:
@@ -128,6 +138,7 @@ class JournalState:
             self.add(decode(line))
             return
         self.folded_gates = {gate: (offered, kept) for gate, (offered, kept) in line["gates"].items()}
+        self.folded_expired = {gate: int(rows) for gate, rows in line.get("expired", {}).items()}
         self.folded_classes = {gate: decode_counts(counts) for gate, counts in line.get("classes", {}).items()}
         self.folded_outputs = {name: OutputTotal(*total) for name, total in line.get("outputs", {}).items()}
         self.compacted_batches = line["batches"]
@@ -137,6 +148,7 @@ class JournalState:
         for batch_id in sorted(self.batches)[:-retain]:
             record = self.batches.pop(batch_id)
             _add_gates(self.folded_gates, record)
+            _add_expired(self.folded_expired, record)
             _add_outputs(self.folded_outputs, record)
             for gate, counts in (record.classes or {}).items():
                 self.folded_classes[gate] = add_class_counts(self.folded_classes.get(gate, ()), counts)
@@ -154,6 +166,7 @@ class JournalState:
         totals = {
             "kind": "totals",
             "gates": self.folded_gates,
+            "expired": self.folded_expired,
             "classes": self.folded_classes,
             "outputs": {
                 name: [total.rows, total.delay_rows, total.delay_sum_s, total.worst_delay_s]
@@ -172,6 +185,11 @@ def _add_gates(totals: dict[str, tuple[int, int]], record: BatchRecord) -> None:
     for gate, (offered, kept) in record.gates.items():
         before = totals.get(gate, (0, 0))
         totals[gate] = (before[0] + offered, before[1] + kept)
+
+
+def _add_expired(totals: dict[str, int], record: BatchRecord) -> None:
+    for gate, rows in (record.expired or {}).items():
+        totals[gate] = totals.get(gate, 0) + rows
 
 
 def _add_outputs(totals: dict[str, OutputTotal], record: BatchRecord) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.journal.records import BatchRecord, DecisionRecord, OutputRecord
+from penstock.journal.records import BatchRecord, DecisionRecord, OlderRows, OutputRecord
 from penstock.journal.state import DECISIONS_RETAINED, JournalState, OutputTotal
 
 
@@ -146,3 +146,50 @@ def test_the_last_memory_of_the_controller_outlives_decisions_without_one(last: 
     state = JournalState(decisions=[decision(1, controller={"n": 1}), decision(2, controller={"n": 2})])
     state.add(DecisionRecord({"in": (0.25,)}, 0.25, **last))
     assert [d.controller for d in reread(state).decisions] == [None, {"n": 2}, None]
+
+
+# -- expired rows, and what older journals lack --------------------------------------------------------------------------
+
+
+@given(
+    rows=st.lists(st.dictionaries(st.sampled_from(["in", "b"]), st.integers(0, 1_000), min_size=1) | st.none(), max_size=12),
+    retain=st.integers(1, 5),
+)
+def test_expired_rows_add_up_however_much_is_folded(rows: list[dict[str, int] | None], retain: int) -> None:
+    state, oracle = JournalState(), dict[str, int]()
+    for number, expired in enumerate(rows):
+        state.add(BatchRecord(number, {"in": (2_000, 1_000), "b": (2_000, 1_000)}, expired=expired))
+        for gate, count in (expired or {}).items():
+            oracle[gate] = oracle.get(gate, 0) + count
+    assert state.expired_totals() == oracle
+    state.fold(retain)
+    assert len(state.batches) <= retain
+    assert state.expired_totals() == oracle
+    again = reread(state)
+    assert again.expired_totals() == oracle
+    again.fold(1)
+    assert again.expired_totals() == oracle
+    copy = again.copy()
+    again.add(BatchRecord(99, {"in": (2, 1)}, expired={"in": 1}))
+    again.fold(1)
+    again.add(BatchRecord(100, {"in": (2, 1)}, expired={"in": 1}))
+    again.fold(1)
+    assert copy.expired_totals() == oracle
+
+
+def test_older_rows_and_targets_survive_compaction() -> None:
+    state = JournalState()
+    kept = decision(7, older={"in": OlderRows(-5, (0.25,))})
+    record = BatchRecord(7, {"in": (9, 3)}, expired={"in": 6}, from_future=2, delay_target_s=5.0, reachable_s=7.5)
+    state.add(kept)
+    state.add(record)
+    state.fold(1)
+    again = reread(state)
+    assert again.decision_for(7) == kept
+    assert again.batches[7] == record
+
+
+def test_totals_of_an_older_journal_are_read() -> None:
+    state = JournalState()
+    state.add_line({"kind": "totals", "gates": {"in": [100, 40]}, "batches": 3})
+    assert (state.totals(), state.expired_totals(), state.compacted_batches) == ({"in": (100, 40)}, {}, 3)
