@@ -1,9 +1,11 @@
 """The table of keep probabilities behind a gate, and its numpy twin.
 
-A table is its oldest slot, then one keep probability per class for each slot from there on. A row looks up
-``keep[clamp(slot - oldest, 0, SLOTS - 1) * classes + class]``. A table set by batch has one slot, so all rows of a class have the
-same keep. In a table set by arrival, the slot is the row's arrival time, and the entry of a slot never changes once the slot has
-begun.
+Set by arrival, a table is its oldest slot, then one keep probability per class for each slot from there on. A row looks up
+``keep[clamp(slot - oldest, 0, SLOTS - 1) * classes + class]``. The slot is the row's arrival time, and the entry of a slot never
+changes once the slot has begun.
+
+Set by batch, a table is a moment, then one keep per class for rows that arrived before it and one for all others. The moment is a
+microsecond, so no row is taken for older than it is.
 
 The table of a bounded gate has one more number per slot: after how many rows of a partition the keep starts to fall. From there
 on it falls with the row's rank in the partition, so the work of a batch has a bound, however large the batch is.
@@ -18,15 +20,33 @@ import numpy as np
 
 from penstock.errors import PenstockError
 
-__all__ = ["BOUND_POWER", "KeepTable", "SLOTS", "SLOT_SHIFT", "SlotRing", "UNBOUNDED", "share_by_rank", "slot_of", "slot_start_s"]
+__all__ = [
+    "ALWAYS",
+    "BOUND_POWER",
+    "BatchTable",
+    "KeepTable",
+    "LEAST_BOUND",
+    "NEVER",
+    "SLOTS",
+    "SLOT_SHIFT",
+    "SlotRing",
+    "UNBOUNDED",
+    "share_by_rank",
+    "slot_of",
+    "slot_start_s",
+    "to_micros",
+]
 
 SLOT_SHIFT = 17
 """A slot is 2^17 microseconds, 0.131 s: a shift instead of a division."""
 SLOTS = 8192
 """18 minutes; rows that arrived earlier share the oldest entry."""
-_BEYOND_ALL_SLOTS = 1 << 62
+ALWAYS, NEVER = -(1 << 62), 1 << 62
+"""Microseconds before and after all timestamps."""
 UNBOUNDED = 2.0**40
 """The number of rows kept in full that stands for all."""
+LEAST_BOUND = 2.0
+"""The least number of rows that is kept in full: no keep is as large, so an entry shows whether it has a bound."""
 BOUND_POWER = 4
 """How fast the keep falls beyond that rank: a batch of any size keeps at most 1 + 1/3 of what it keeps in full."""
 
@@ -53,6 +73,11 @@ def share_by_rank(rank: np.ndarray, full: np.ndarray | float) -> np.ndarray:
     return factor
 
 
+def _count_classes(entry: Sequence[float]) -> int:
+    """Return how many of the numbers are keeps; a last one that no keep can be is a bound."""
+    return len(entry) - (len(entry) > 0 and entry[-1] >= LEAST_BOUND)
+
+
 def slot_of(time_s: float) -> int:
     """Return the slot of a time in seconds since the epoch.
 
@@ -67,22 +92,34 @@ def slot_start_s(slot: int) -> float:
     return (slot << SLOT_SHIFT) / 1e6
 
 
+def to_micros(time_s: float) -> int:
+    """Return a time in whole microseconds since the epoch; far beyond all timestamps, the last one.
+
+    >>> to_micros(1.5), to_micros(float("-inf")) == ALWAYS
+    (1500000, True)
+    """
+    return int(min(max(time_s * 1e6, float(ALWAYS)), float(NEVER)))
+
+
 @dataclass(frozen=True, slots=True)
 class KeepTable:
     """What a gate reads: keep probabilities by slot and class.
 
-    >>> KeepTable.for_batch([0.5, 0.1]).lookup(np.array([7, 8]), np.array([0, 1])).tolist()
-    [0.5, 0.1]
+    >>> table = KeepTable(100, np.array([[0.5, 0.1], [0.6, 0.2]]))
+    >>> table.lookup(np.array([7, 101]), np.array([0, 1])).tolist()
+    [0.5, 0.2]
     """
 
     oldest: int
     keeps: np.ndarray
     """One row per slot, one column per class; for a bounded gate one column more, the rows that are kept in full."""
+    latest: int = NEVER
+    """Rows that arrived after this moment, in microseconds, come from a clock that is ahead."""
 
     @classmethod
-    def for_batch(cls, keeps: Sequence[float]) -> KeepTable:
-        """Return a table with one keep per class: every slot is older than the oldest one and takes its entry."""
-        return cls(_BEYOND_ALL_SLOTS, np.array([keeps], dtype=np.float64))
+    def everywhere(cls, keeps: Sequence[float]) -> KeepTable:
+        """Return a table with the same keeps in all slots: every slot is older than the oldest one and takes its entry."""
+        return cls(NEVER, np.array([keeps, keeps], dtype=np.float64))
 
     def lookup(self, slots: np.ndarray, class_index: np.ndarray | int = 0, ranks: np.ndarray | None = None) -> np.ndarray:
         """Return the keep probability of each row: the numpy twin of the gate's expression.
@@ -99,6 +136,40 @@ class KeepTable:
         ages = np.clip(slots - self.oldest, 0, len(self.keeps) - 1)
         keeps: np.ndarray = self.keeps[ages, class_index]
         return keeps if ranks is None else keeps * share_by_rank(ranks, self.keeps[ages, -1])
+
+    def lookup_arrivals(
+        self, micros: np.ndarray, class_index: np.ndarray | int = 0, ranks: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the keep probability of each row by its arrival, in microseconds since the epoch."""
+        return self.lookup(micros >> SLOT_SHIFT, class_index, ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTable(KeepTable):
+    """The table of one batch: rows that arrived before ``oldest``, in microseconds, read its first row, all others its second.
+
+    >>> table = BatchTable.of([0.5, 0.1], older=[0.0, 0.0], line=1_000)
+    >>> table.lookup_arrivals(np.array([999, 1_000, 2_000]), np.array([0, 0, 1])).tolist()
+    [0.0, 0.5, 0.1]
+    """
+
+    @classmethod
+    def of(
+        cls, keeps: Sequence[float], *, older: Sequence[float] | None = None, line: int = ALWAYS, latest: int = NEVER
+    ) -> BatchTable:
+        """Return a table with a keep per class, and another for rows that arrived before a moment, if there are such."""
+        return cls(line, np.array([keeps if older is None else older, keeps], dtype=np.float64), latest)
+
+    @property
+    def is_line(self) -> bool:
+        """Whether the age of a row matters."""
+        return self.oldest > ALWAYS
+
+    def lookup_arrivals(
+        self, micros: np.ndarray, class_index: np.ndarray | int = 0, ranks: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the keep probability of each row by its arrival, in microseconds since the epoch."""
+        return self.lookup(np.where(micros >= self.oldest, self.oldest + 1, self.oldest), class_index, ranks)
 
 
 @dataclass(slots=True)
@@ -138,11 +209,18 @@ class SlotRing:
 
     def merge(self, changes: Iterable[tuple[int, tuple[float, ...]]]) -> None:
         """Take over decisions from a journal; they replace decisions for the same slots."""
-        merged = dict(self.changes) | dict(changes)
-        for entry in merged.values():
-            if len(entry) != self.columns:
-                raise PenstockError(f"the journal has {len(entry)} classes where the gate has {self.columns}")
+        merged = dict(self.changes) | {slot: self.shape(entry) for slot, entry in changes}
         self.changes = sorted(merged.items())
+
+    def fits(self, entry: Sequence[float]) -> bool:
+        """Whether an entry, perhaps from an older journal, has the classes of this ring, with a bound or without."""
+        return _count_classes(entry) == self.classes
+
+    def shape(self, entry: Sequence[float]) -> tuple[float, ...]:
+        """Return an entry of a journal with as many numbers as this ring has: a bound is left out, or added."""
+        if not self.fits(entry):
+            raise PenstockError(f"the journal has {_count_classes(entry)} classes where the gate has {self.classes}")
+        return (*entry[: self.classes], *((*entry[self.classes :], UNBOUNDED)[:1] if self.is_bounded else ()))
 
     @property
     def current(self) -> tuple[float, ...]:
@@ -157,7 +235,7 @@ class SlotRing:
     def table(self) -> KeepTable:
         """Return the decisions as a table. The latest decision is in its last slot, which also stands for all later slots."""
         if not self.changes:
-            return KeepTable.for_batch(self.current)
+            return KeepTable.everywhere(self.start)
         oldest = self.changes[-1][0] - SLOTS + 1
         entries = np.array([self.start, *(entry for _, entry in self.changes)])
         firsts = [first for first, _ in self.changes]

@@ -236,7 +236,7 @@ class WindowRing:
         A row is dropped only if all windows that it may lie in are dropped.
         """
         if self.last is None:
-            everything = KeepTable.for_batch([1.0])
+            everything = KeepTable.everywhere([1.0])
             return everything, everything
         oldest = self.last[0] - (SLOTS - _AHEAD)
         overlap = self.unit.overlap

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.drop.tables import SLOT_SHIFT, SLOTS, KeepTable, SlotRing, slot_of, slot_start_s
+from penstock.drop.tables import ALWAYS, NEVER, SLOT_SHIFT, SLOTS, BatchTable, SlotRing, slot_of, slot_start_s, to_micros
 from penstock.errors import PenstockError
 
 
@@ -61,9 +63,67 @@ def test_the_layout_says_what_the_decisions_say(steps: list[tuple[int, float]], 
         assert table.lookup(np.array([asked]))[0] == oracle
 
 
-@given(keep=st.floats(0, 1), slot=st.integers(0, 2**46))
-def test_set_by_batch_the_slot_does_not_matter(keep: float, slot: int) -> None:
-    assert KeepTable.for_batch([keep]).lookup(np.array([slot]))[0] == keep
+FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""Spark's timestamps: from the year 1 to 9999, in microseconds."""
+moments = (
+    st.integers(FIRST, LAST)
+    | st.sampled_from([ALWAYS, ALWAYS + 1, FIRST, -1, 0, 1, LAST, NEVER - 1, NEVER])
+    | st.integers(-3, 3).map(lambda micros: micros << SLOT_SHIFT)
+)
+shares = st.floats(0, 1)
+
+
+@given(keep=shares, micros=moments)
+def test_set_by_batch_without_a_line_the_age_does_not_matter(keep: float, micros: int) -> None:
+    table = BatchTable.of([keep])
+    assert not table.is_line
+    assert table.lookup_arrivals(np.array([micros]))[0] == keep
+
+
+@st.composite
+def batch_tables(draw: st.DrawFn) -> tuple[int, list[float], list[float]]:
+    classes = draw(st.integers(1, 5))
+    line = draw(moments.filter(lambda micros: ALWAYS < micros < NEVER))
+    keeps = st.lists(shares, min_size=classes, max_size=classes)
+    return line, draw(keeps), draw(keeps)
+
+
+@given(table=batch_tables(), data=st.data())
+def test_set_by_batch_rows_before_the_line_are_older_to_the_microsecond(
+    table: tuple[int, list[float], list[float]], data: st.DataObject
+) -> None:
+    """Against an oracle that asks row by row."""
+    line, keeps, older = table
+    arrivals = data.draw(st.lists(moments | st.integers(-2, 2).map(lambda off: line + off), min_size=1, max_size=20))
+    classes = data.draw(st.lists(st.integers(0, len(keeps) - 1), min_size=len(arrivals), max_size=len(arrivals)))
+    oracle = [older[index] if micros < line else keeps[index] for micros, index in zip(arrivals, classes, strict=True)]
+    built = BatchTable.of(keeps, older=older, line=line)
+    assert built.is_line
+    assert built.lookup_arrivals(np.array(arrivals), np.array(classes)).tolist() == oracle
+    for micros, index, keep in zip(arrivals, classes, oracle, strict=True):
+        assert built.lookup_arrivals(np.array([micros]), index).tolist() == [keep]
+
+
+@given(table=batch_tables(), ranks=st.lists(st.integers(0, 10**7), min_size=1, max_size=20))
+def test_set_by_batch_a_bounded_gate_has_no_bound(table: tuple[int, list[float], list[float]], ranks: list[int]) -> None:
+    """Its size is known before it runs, so no row's rank counts."""
+    line, keeps, older = table
+    ring = SlotRing(len(keeps), is_bounded=True)
+    bound = ring.start[-1]
+    built = BatchTable.of([*keeps, bound], older=[*older, bound], line=line)
+    arrivals = np.array([line - 1 + rank % 2 for rank in ranks])
+    free = BatchTable.of(keeps, older=older, line=line).lookup_arrivals(arrivals)
+    assert built.lookup_arrivals(arrivals, ranks=np.array(ranks)).tolist() == free.tolist()
+
+
+@given(time_s=st.floats(-6e10, 2.5e11))
+def test_a_time_in_microseconds(time_s: float) -> None:
+    assert to_micros(time_s) == pytest.approx(time_s * 1e6, abs=1.0 + abs(time_s) * 1e-9)
+
+
+def test_times_beyond_all_timestamps() -> None:
+    assert [to_micros(time_s) for time_s in (-math.inf, -1e30, 1e30, math.inf)] == [ALWAYS, ALWAYS, NEVER, NEVER]
+    assert to_micros(-0.5) == -500_000
 
 
 def test_merge_takes_the_later_of_two_decisions_for_one_slot() -> None:
