@@ -9,6 +9,7 @@ from penstock.decision.driver import Driver, carry_out
 from penstock.decision.events import BatchEnded, BatchPlanned, BatchTimes, MeterReading
 from penstock.decision.gate_state import GateState, SlotGate, WindowGate
 from penstock.decision.instructions import Append, Instruction, Publish, Warn
+from penstock.decision.loss_ceiling import LossCeiling
 
 __all__ = [
     "Append",
@@ -20,6 +21,7 @@ __all__ = [
     "Driver",
     "GateState",
     "Instruction",
+    "LossCeiling",
     "MeterReading",
     "Publish",
     "QueryCore",

@@ -40,6 +40,7 @@ class ByArrival(QueryCore):
     """
 
     how: ClassVar[str] = "by arrival"
+    fate_without_arrival: ClassVar[str] = "are always kept"
 
     def __init__(
         self,
@@ -48,9 +49,10 @@ class ByArrival(QueryCore):
         label: str = "query",
         *,
         is_warm: bool = False,
+        max_loss: float = 1.0,
         margin_s: float = MARGIN_S,
     ) -> None:
-        super().__init__(gates, controller, label, is_warm=is_warm)
+        super().__init__(gates, controller, label, is_warm=is_warm, max_loss=max_loss)
         self._gates = tuple(gates)
         self._margin_s = margin_s
         self._pending: DecisionRecord | None = None  # made, and not yet durable
@@ -76,8 +78,23 @@ class ByArrival(QueryCore):
             instructions.append(Publish(gate.name, tables))
         for gate in self._gates:
             gate.wishes[self] = self.keep
+        instructions += self._bound_start(has_decided=bool(decided))
         joined = tuple(DecisionRecord(gates, self.keep, from_slot=slot) for slot, gates in sorted(missing.items()))
         return [Append(joined), *instructions] if joined else instructions
+
+    def _bound_start(self, *, has_decided: bool) -> list[Instruction]:
+        """Before the first decision nothing is known, and rows may have waited for hours: bound what a batch keeps of them."""
+        if has_decided or self.ceiling.is_set or self._memory.batches or any(gate.ring.changes for gate in self._gates):
+            return []
+        try:
+            decision = self.controller.start()
+        except Exception as error:  # whatever a user's controller raises, the job goes on
+            return [self.warn_failure("start the controller", error)]
+        if decision.full_rows is None or not any(gate.is_bounded for gate in self._gates):
+            return []
+        entries = {gate.name: gate.first_entries(decision.full_rows) for gate in self._gates}
+        self._pending = DecisionRecord(entries, self.keep, from_slot=0)
+        return [Append((self._pending,))]
 
     def plan_batch(self, event: BatchPlanned) -> list[Instruction]:  # noqa: ARG002 - rows were decided when they arrived
         """Nothing to do."""
@@ -96,9 +113,13 @@ class ByArrival(QueryCore):
             return [*warnings, Append((record,))]
         decision, more = self.decide(self.observe(record, event.times, backlog_rows=event.backlog_rows or {}))
         instructions: list[Instruction] = [*warnings, *more]
+        self.ceiling.record_batch(record)
         if decision.keep is None:
             return [*instructions, Append((record,))]
-        decided = self._decide(decision, decision.keep, event.now_s)
+        rows = sum(count.offered for count in event.counts.values())
+        decision, raised = self.ceiling.hold(decision, event.now_s, rows, self.label)
+        instructions += raised
+        decided = self._decide(decision, self.keep if decision.keep is None else decision.keep, event.now_s)
         if self._siblings():
             return [*instructions, Append((record,)), *decided]  # whatever happens to their journals, the batch is counted
         return [*instructions, *prepend(record, decided)]
@@ -139,7 +160,7 @@ class ByArrival(QueryCore):
         if slot is None or decision is not self._pending:
             return []
         self._pending = None
-        if now_s >= slot_start_s(slot):
+        if now_s >= slot_start_s(slot) and slot > 0:
             # A stall as long as the margin: rows of that slot may have been judged by the old table.
             message = f"{self.label}: a decision took longer than {self._margin_s:g} s to journal and was dropped"
             self._void = self._voided(decision)

@@ -14,12 +14,15 @@ from penstock.decision.core import QueryCore, prepend
 from penstock.decision.events import BatchEnded, BatchPlanned, BatchTimes
 from penstock.decision.gate_state import GateState
 from penstock.decision.instructions import Append, Instruction, Publish, Warn
-from penstock.journal.records import BatchRecord, DecisionRecord
+from penstock.drop.tables import NEVER, to_micros
+from penstock.journal.records import BatchRecord, DecisionRecord, OlderRows
 from penstock.journal.state import JournalState
 
 __all__ = ["ByBatch"]
 
 _AT_ONCE_S = 0.2
+_CLOCK_TOLERANCE_S = 0.1
+"""Clocks may disagree by as much before a row counts as one from the future."""
 
 
 class ByBatch(QueryCore):
@@ -32,16 +35,24 @@ class ByBatch(QueryCore):
     >>> (append,) = core.plan_batch(BatchPlanned(0, now_s=10.0, rows={"source": 500}))
     >>> (publish,) = core.confirm(append.records[0], now_s=10.1)      # once that is durable
     >>> publish.gate, publish.tables[0].keeps.tolist()
-    ('in', [[1.0]])
+    ('in', [[1.0], [1.0]])
     """
 
     how: ClassVar[str] = "by batch"
+    fate_without_arrival: ClassVar[str] = "count as new"
 
     def __init__(
-        self, gates: Sequence[GateState], controller: Controller, label: str = "query", *, is_warm: bool = False
+        self,
+        gates: Sequence[GateState],
+        controller: Controller,
+        label: str = "query",
+        *,
+        is_warm: bool = False,
+        max_loss: float = 1.0,
     ) -> None:
-        super().__init__(gates, controller, label, is_warm=is_warm)
+        super().__init__(gates, controller, label, is_warm=is_warm, max_loss=max_loss)
         self._last: BatchRecord | None = None
+        self._expired_arrival_s: float | None = None
         self._keeps: dict[str, float] = {}  # of single gates, as the controller last said
 
     def restore(self, state: JournalState) -> list[Instruction]:
@@ -55,7 +66,7 @@ class ByBatch(QueryCore):
         for decision in state.decisions[-1:]:
             if not self._fits(decision):
                 self.keep = 1.0  # its table can't be put in force: the gates are open
-            instructions += self._publish(decision)
+            instructions += self._publish(decision, None)
         return instructions
 
     def plan_batch(self, event: BatchPlanned) -> list[Instruction]:
@@ -64,7 +75,7 @@ class ByBatch(QueryCore):
             gate.update_event_time(event.event_times.get(gate.name))
         journaled = self._memory.decision_for(event.batch_id)
         if journaled is not None:
-            return [*self._publish(journaled), *self._warn_unfit(journaled)]
+            return [*self._publish(journaled, event.now_s), *self._warn_unfit(journaled)]
         last = self._last
         if last is None or event.previous is None or last.batch_id != event.batch_id - 1:
             return self._decide(event, self._first_observation(event))
@@ -81,23 +92,35 @@ class ByBatch(QueryCore):
             upcoming_rows=rows,
             waited_s=waited_s,
             taken_s=event.now_s,
+            has_ages=self._has_ages,
+            mean_expired_arrival_s=self._expired_arrival_s,
+            left_rows=sum(event.left_rows.values()) if event.left_rows else None,
         )
         self._last = observed
+        self.ceiling.record_batch(observed)
         return prepend(observed, self._decide(event, observation))
 
     def _first_observation(self, event: BatchPlanned) -> Observation | None:
-        """The first batch of a run: there is nothing to look back at, but its size may matter."""
-        if event.rows is None:
+        """The first batch of a run: there is nothing to look back at, but its size and the time since the last run matter."""
+        if event.rows is None and not self._has_ages:
             return None
+        starts = [record.start_s for record in self._memory.batches.values() if record.start_s is not None]
         return Observation(
             event.batch_id - 1,
             event.now_s,
             event.now_s,
             keep=self.keep,
-            backlog_rows=event.rows,
-            upcoming_rows=sum(event.rows.values()),
+            backlog_rows=event.rows or {},
+            upcoming_rows=None if event.rows is None else sum(event.rows.values()),
+            waited_s=max(0.0, event.now_s - max(starts)) if starts else None,
             taken_s=event.now_s,
+            has_ages=self._has_ages,
+            upcoming_cold=self._is_cold,
         )
+
+    @property
+    def _has_ages(self) -> bool:
+        return any(gate.has_ages for gate in self.gates)
 
     def _decide(self, event: BatchPlanned, observation: Observation | None) -> list[Instruction]:
         decision, instructions = (Decision(), []) if observation is None else self.decide(observation)
@@ -105,19 +128,32 @@ class ByBatch(QueryCore):
             # No opinion: the keeps of the last decision, gate by gate, go on. Entries are computed anew, as classes come and go.
             decision = Decision(self.keep, gates=self._keeps)
         keep = self.keep if decision.keep is None else decision.keep
+        rows = None if event.rows is None else sum(event.rows.values())
+        decision, warnings = self.ceiling.hold(replace(decision, keep=keep), event.now_s, rows, self.label)
+        keep = keep if decision.keep is None else decision.keep
         self._keeps = dict(decision.gates)
-        entries = {gate.name: gate.entries(decision.gates.get(gate.name, keep)) for gate in self.gates}
-        return [*instructions, *self.record_decision(entries, keep, batch_id=event.batch_id)]
+        entries, older = {}, {}
+        for gate in self.gates:
+            rule = decision.age if gate.has_ages and gate.name not in decision.gates else None
+            share = decision.gates.get(gate.name, keep) if rule is None else rule.fresh
+            entries[gate.name] = gate.entries(share)
+            if rule is not None:
+                nothing = (0.0,) * len(entries[gate.name])
+                older[gate.name] = OlderRows(to_micros(rule.after_s), gate.entries(rule.older) if rule.older else nothing)
+        recorded = self.record_decision(entries, keep, batch_id=event.batch_id, older=older or None)
+        return [*instructions, *warnings, *recorded]
 
-    def confirm(self, decision: DecisionRecord, now_s: float) -> list[Instruction]:  # noqa: ARG002 - a batch waits for its table
+    def confirm(self, decision: DecisionRecord, now_s: float) -> list[Instruction]:
         """Put the decision in force."""
-        return self._publish(decision)
+        return self._publish(decision, now_s)
 
-    def _publish(self, decision: DecisionRecord) -> list[Instruction]:
+    def _publish(self, decision: DecisionRecord, now_s: float | None) -> list[Instruction]:
         if self._fits(decision):
             self.keep = decision.keep
+        latest = NEVER if now_s is None else to_micros(now_s + _CLOCK_TOLERANCE_S)
+        older = decision.older or {}
         return [
-            Publish(gate.name, gate.put_in_force(entries))
+            Publish(gate.name, gate.put_in_force(entries, older.get(gate.name), latest))
             for gate in self.gates
             if (entries := decision.gates.get(gate.name)) is not None and gate.fits(entries)
         ]
@@ -140,6 +176,10 @@ class ByBatch(QueryCore):
         """Return the batch's record, to be journaled before the engine commits the batch."""
         warnings = self.learn(event)
         self._last = self.record_batch(event)
+        expired = [(reading.expired, reading.mean_expired_arrival_s) for reading in event.readings.values()]
+        known = [(count, mean_s) for count, mean_s in expired if count and mean_s is not None]
+        total = sum(count for count, _ in known)
+        self._expired_arrival_s = sum(count * mean_s for count, mean_s in known) / total if total else None
         return [*warnings, Append((self._last,))]
 
     def end(self, times: BatchTimes | None = None) -> list[Instruction]:

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from penstock.control.base import Controller, Decision, GateCount, Observation
+from penstock.control.base import Controller, Decision, GateCount, Observation, check_target
 from penstock.decision.events import BatchEnded, BatchPlanned, BatchTimes, MeterReading
 from penstock.decision.gate_state import GateState
 from penstock.decision.instructions import Append, Instruction, Warn
+from penstock.decision.loss_ceiling import LossCeiling
 from penstock.journal.records import BatchRecord, DecisionRecord
 from penstock.journal.state import JournalState
 
@@ -27,6 +28,7 @@ _CLASS_BATCHES = 64
 """Batches from which a restart learns how frequent each class is; older ones count for nothing."""
 
 
+# long because every event in the life of a query is a method
 class QueryCore(ABC):
     """The decisions of one query: its gates, its controller, and what both have seen.
 
@@ -42,20 +44,35 @@ class QueryCore(ABC):
         The query's name, for messages.
     is_warm
         Whether the engine is warm: else the first batch with rows is marked as cold, and its time says little.
+    max_loss
+        The largest share of the rows that may be shed over a minute, whatever the controller wants.
 
     """
 
     how: ClassVar[str]
     """How decisions take effect: by batch or by arrival."""
+    fate_without_arrival: ClassVar[str]
+    """What becomes of rows that don't say when they arrived, for messages."""
 
     def __init__(
-        self, gates: Sequence[GateState], controller: Controller, label: str = "query", *, is_warm: bool = False
+        self,
+        gates: Sequence[GateState],
+        controller: Controller,
+        label: str = "query",
+        *,
+        is_warm: bool = False,
+        max_loss: float = 1.0,
     ) -> None:
         self.gates = tuple(gates)
         self.controller = controller
         self.label = label
         self.keep = 1.0
         """The keep in force."""
+        self.reachable_s: float | None = None
+        """The delay that the controller holds instead of its target, if that is out of reach."""
+        self.ceiling = LossCeiling(max_loss)
+        self._target_s = controller.delay_target_s
+        self._new_target_s: float | None = None
         self._memory = JournalState()
         self._is_cold = not is_warm
 
@@ -65,6 +82,7 @@ class QueryCore(ABC):
         """The query starts, or starts again: continue where its journal ends. The state must be the journal's own, and live."""
         self._memory = state
         for _, record in sorted(state.batches.items())[-_CLASS_BATCHES:]:
+            self.ceiling.record_batch(record)
             for gate in self.gates:
                 if counts := (record.classes or {}).get(gate.name):
                     gate.update(MeterReading(offered_by_class=tuple(offered for offered, _ in counts)))
@@ -90,9 +108,17 @@ class QueryCore(ABC):
         """A write failed: return what keeps the decision under way from coming true in the journals that have it."""
         return []  # by batch, nobody else has it
 
+    def close_batch(self, batch_id: int) -> list[Instruction]:  # noqa: ARG002 - only a batch handed over leaves something
+        """A batch is over, whether or not it could be counted."""
+        return []
+
     def end(self, times: BatchTimes | None = None) -> list[Instruction]:  # noqa: ARG002 - by arrival they are known
         """The query has ended; ``times`` are those of its last batch, if the engine reported them."""
         return []
+
+    def change_target(self, delay_target_s: float) -> None:
+        """Hold another delay from the next decision on; the journal says with every batch which one was in force."""
+        self._new_target_s = check_target(delay_target_s)  # applied by the thread that decides
 
     # -- what both ways share ------------------------------------------------------------------------------------------
 
@@ -120,6 +146,11 @@ class QueryCore(ABC):
             backlog_rows=sum(event.backlog_rows.values()) if event.backlog_rows else None,
             null_arrivals=sum(reading.null_arrivals for reading in readings.values()),
             older_than_ring=sum(reading.older_than_ring for reading in readings.values()),
+            expired={name: _count_expired(reading, event.counts[name]) for name, reading in readings.items() if reading.expired}
+            or None,
+            from_future=sum(reading.from_future for reading in readings.values()),
+            delay_target_s=self._target_s,
+            reachable_s=self.reachable_s,
             latest={name: time for name, time in event_times.items() if time is not None} or None,
             classes=classes or None,
             work_s=sum(work) if (work := [reading.work.total_s for reading in readings.values() if reading.work]) else None,
@@ -141,9 +172,12 @@ class QueryCore(ABC):
             messages = [gate.update(reading)]
             if reading.null_arrivals:
                 column = "" if gate.arrival_column is None else f" in column {gate.arrival_column!r}"
-                messages.append(f"rows without an arrival time{column} are always kept")
+                messages.append(f"rows without an arrival time{column} {self.fate_without_arrival}")
             if reading.older_than_ring:
                 messages.append("some rows arrived longer ago than decisions are kept for, and share the oldest one")
+            if reading.from_future:
+                column = "" if gate.arrival_column is None else f" in column {gate.arrival_column!r}"
+                messages.append(f"some arrival times{column} lie in the future: a clock is ahead; their age counts as zero")
             warnings += [Warn(f"gate {gate.name!r}: {message}") for message in messages if message is not None]
         return warnings
 
@@ -160,16 +194,22 @@ class QueryCore(ABC):
             busy_s=times.busy_s,
             mean_arrival_s=record.mean_arrival_s,
             work_s=record.work_s,
+            expired=sum((record.expired or {}).values()),
             cold=is_cold,
             **more,
         )
 
     def decide(self, observation: Observation) -> tuple[Decision, list[Instruction]]:
         """Ask the controller; it has no opinion where it fails."""
+        new_target_s, self._new_target_s = self._new_target_s, None
         try:
+            if new_target_s is not None:
+                self.controller.change_target(new_target_s)
+            self._target_s = self.controller.delay_target_s
             decision = self.controller.update(observation) or Decision()  # one that returns nothing has no opinion
         except Exception as error:  # whatever a user's controller raises, the job goes on
             return Decision(), [self.warn_failure("decide", error)]
+        self.reachable_s = decision.reachable_s
         return decision, [] if decision.note is None else [Warn(f"{self.label}: {decision.note}")]
 
     def record_decision(self, entries: Mapping[str, tuple[float, ...]], keep: float, **when: Any) -> list[Instruction]:
@@ -214,6 +254,12 @@ def _class_counts(reading: MeterReading, counted: GateCount) -> list[tuple[int, 
     sizes = [round(count * _ratio(counted.offered, sum(offered))) for count in offered]
     passed = [round(count * _ratio(counted.kept, sum(kept))) for count in kept]
     return [(size, min(size, count)) for size, count in zip(sizes, passed, strict=True)]
+
+
+def _count_expired(reading: MeterReading, counted: GateCount) -> int:
+    """Rows shed for their age. Where a batch was evaluated twice the meters counted twice: then in proportion."""
+    times = reading.kept / counted.kept if counted.kept and reading.kept > counted.kept else 1.0
+    return min(round(reading.expired / times), counted.shed)
 
 
 def _ratio(one: int, other: int) -> float:

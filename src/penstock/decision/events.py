@@ -32,6 +32,11 @@ class MeterReading:
     kept_by_class: tuple[int, ...] | None = None
     null_arrivals: int = 0
     older_than_ring: int = 0
+    expired: int = 0
+    """Rows that were shed because they arrived too long ago."""
+    mean_expired_arrival_s: float | None = None
+    from_future: int = 0
+    """Rows kept that arrived later than now: some clock is ahead. Their age counts as zero."""
     work: WorkReading | None = None
     """What the rows kept took, where that is timed."""
 
@@ -48,6 +53,8 @@ class BatchPlanned:
     """When the batch before ran, if it did in this run."""
     backlog_rows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """What the engine reported with the batch before as waiting; of use where ``rows`` are not known."""
+    left_rows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """What a cap on its size made the batch before leave in each source when it was planned, where the engine says so."""
     is_paced: bool = False
     """Whether batches wait for a trigger: then rows may have waited although the engine was idle."""
     event_times: Mapping[str, int | None] = field(default_factory=lambda: MappingProxyType({}))

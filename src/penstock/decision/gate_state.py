@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from penstock.decision.events import MeterReading
 from penstock.drop.shares import Shares
-from penstock.drop.tables import UNBOUNDED, KeepTable, SlotRing
+from penstock.drop.tables import LEAST_BOUND, NEVER, UNBOUNDED, BatchTable, KeepTable, SlotRing
 from penstock.drop.units import WholeWindows, WindowRing
-from penstock.journal.records import DecisionRecord
+from penstock.journal.records import DecisionRecord, OlderRows
 
 __all__ = ["GateState", "SlotGate", "WindowGate"]
 
@@ -39,12 +39,21 @@ class GateState(ABC):
         """Whether entries, perhaps from an older journal, have the shape of this gate's table."""
 
     @abstractmethod
-    def put_in_force(self, entries: Entries) -> tuple[KeepTable, ...]:
-        """Let entries hold for every row of the batches to come, and return the tables to publish."""
+    def put_in_force(self, entries: Entries, older: OlderRows | None = None, latest: int = NEVER) -> tuple[KeepTable, ...]:
+        """Let entries hold for every row of the batches to come, and return the tables to publish.
+
+        ``older`` holds instead for rows that arrived before some moment. Rows that arrived after ``latest``, in microseconds,
+        come from a clock that is ahead.
+        """
 
     @abstractmethod
     def recall(self, decision: DecisionRecord) -> None:
         """Take back from the journal what was decided."""
+
+    @property
+    def has_ages(self) -> bool:
+        """Whether a batch may treat rows by their age here."""
+        return False
 
     def update(self, reading: MeterReading) -> str | None:  # noqa: ARG002 - only some gates learn
         """Learn from a batch; return what the user should know about its rows, in one line."""
@@ -82,21 +91,30 @@ class SlotGate(GateState):
         """Whether the rank of a row in its partition counts."""
         return self.ring.is_bounded
 
+    @property
+    def has_ages(self) -> bool:
+        """Whether the rows say when they arrived; whole keys are not cut by age."""
+        return self.arrival_column is not None and self.unit_name == "row"
+
     def entries(self, keep: float, full_rows: float | None = None) -> Entries:
         """Return the keep of each class and, for a bounded gate, how many rows per partition are kept in full."""
         bound = (self._full_rows_per_task(full_rows),) if self.is_bounded else ()
         return (*self.shares.entries(keep), *bound)
 
+    def first_entries(self, full_rows: float) -> Entries:
+        """Return what holds before the first decision: everything is kept, up to a bound per task, however many there are."""
+        return (*self.shares.entries(1.0), *((min(UNBOUNDED, max(LEAST_BOUND, full_rows)),) if self.is_bounded else ()))
+
     def _full_rows_per_task(self, full_rows: float | None) -> float:
         """In steps of a fifth, so that a small change makes none."""
         if full_rows is None or self._tasks is None:
             return UNBOUNDED
-        coarse: float = 2.0 ** (round(4.0 * math.log2(max(1.0, full_rows / self._tasks))) / 4.0)
+        coarse: float = 2.0 ** (round(4.0 * math.log2(max(LEAST_BOUND, full_rows / self._tasks))) / 4.0)
         return min(UNBOUNDED, coarse)
 
     def fits(self, entries: Entries) -> bool:
-        """Whether there is one entry per class, and the bound of a bounded gate."""
-        return len(entries) == self.ring.columns
+        """Whether there is one entry per class, and by arrival the bound of a bounded gate."""
+        return self.ring.fits(entries)
 
     def update(self, reading: MeterReading) -> str | None:
         """Learn how many rows each class had, and what they took."""
@@ -111,10 +129,16 @@ class SlotGate(GateState):
         """Learn how many tasks a batch has: the most so far, since a small batch may have fewer."""
         self._tasks = max(tasks, self._tasks or 1)
 
-    def put_in_force(self, entries: Entries) -> tuple[KeepTable, ...]:
-        """Let entries hold for every row of the batches to come."""
+    def put_in_force(self, entries: Entries, older: OlderRows | None = None, latest: int = NEVER) -> tuple[KeepTable, ...]:
+        """Let entries hold for every row of the batches to come, apart from older ones."""
         self.shares.put_in_force(entries[: self.shares.count])
-        return (KeepTable.for_batch(entries),)
+        if older is None:
+            return (BatchTable.of(self.ring.shape(entries), latest=latest),)
+        return (BatchTable.of(self.ring.shape(entries), older=self._shape_older(older.entries), line=older.line, latest=latest),)
+
+    def _shape_older(self, entries: Entries) -> Entries:
+        """Return the entries of old rows with a number for every column of the table; set by batch, no bound counts."""
+        return (*entries[: self.shares.count], *((UNBOUNDED,) if self.is_bounded else ()))
 
     def put_in_force_from(self, slot: int, entries: Entries) -> tuple[KeepTable, ...]:
         """Let entries hold for rows that arrive from a slot on."""
@@ -127,6 +151,10 @@ class SlotGate(GateState):
         self.ring.merge(changes)
         self.shares.put_in_force(self.ring.current[: self.shares.count])
         return self.tables()
+
+    def everything(self) -> KeepTable:
+        """Return the table of a batch that keeps all rows."""
+        return BatchTable.of(self.ring.start)
 
     def tables(self) -> tuple[KeepTable, ...]:
         """Return the tables of all slots as decided so far."""
@@ -171,7 +199,12 @@ class WindowGate(GateState):
         """Whether it is a keep, and perhaps the first window that it holds for."""
         return len(entries) in (1, 2)
 
-    def put_in_force(self, entries: Entries) -> tuple[KeepTable, ...]:
+    def put_in_force(
+        self,
+        entries: Entries,
+        older: OlderRows | None = None,  # noqa: ARG002 - windows have no age
+        latest: int = NEVER,  # noqa: ARG002
+    ) -> tuple[KeepTable, ...]:
         """Decide the windows from one on."""
         if self._published is None or self._published[0] != entries:
             self._decide(entries)

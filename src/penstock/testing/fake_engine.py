@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.control.base import GateCount
 from penstock.decision import BatchEnded, BatchPlanned, BatchTimes, MeterReading, QueryCore, carry_out
-from penstock.drop.tables import KeepTable
+from penstock.drop.tables import BatchTable, KeepTable
 from penstock.errors import JournalError
 from penstock.journal.records import Record
 from penstock.journal.state import JournalState
@@ -63,7 +63,7 @@ class FakeEngine:
     def crash(self) -> None:
         """Lose everything but the journal, and start again."""
         self._previous: BatchTimes | None = None
-        self._table = KeepTable.for_batch((1.0,))
+        self._table: KeepTable = BatchTable.of((1.0,))
         self.core = self._new_core()
         carry_out(self.core, self.core.restore(self.journal), self)
 

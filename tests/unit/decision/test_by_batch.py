@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from penstock.control.base import Decision
-from penstock.decision import Append, BatchPlanned, BatchTimes, ByBatch, MeterReading, Publish, SlotGate, Warn, WindowGate
+from penstock.decision import (
+    Append,
+    BatchPlanned,
+    BatchTimes,
+    ByBatch,
+    MeterReading,
+    Publish,
+    SlotGate,
+    Warn,
+    WindowGate,
+)
 from penstock.drop.priorities import Priorities
 from penstock.drop.shares import EqualShare, PriorityShares
 from penstock.drop.units import WholeWindows
@@ -55,7 +65,7 @@ def test_no_opinion_leaves_the_keep_as_it_is() -> None:
     driver.carry_out(driver.core.plan_batch(planned(0)))
     driver.carry_out(driver.core.end_batch(ended(0, 1_001.0, times=None)))
     driver.carry_out(driver.core.plan_batch(planned(1, 1_001.0, previous=BatchTimes(1_000.0, 1_001.0))))
-    assert driver.published["in"][0].keeps.tolist() == [[0.5]]
+    assert driver.published["in"][0].keeps.tolist() == [[0.5], [0.5]]
     assert driver.journal.decision_for(1) == DecisionRecord({"in": (0.5,)}, 0.5, batch_id=1, controller={"asked": 2})
 
 
@@ -73,10 +83,10 @@ def test_the_batch_before_is_observed_with_its_times_and_completed_in_the_journa
     driver = MemoryDriver(new_core(0.5, 0.25)).restore()
     driver.carry_out(driver.core.plan_batch(planned(0)))
     driver.carry_out(driver.core.end_batch(ended(0, 1_004.0, 100, 50, times=None)))
-    assert driver.journal.batches[0] == BatchRecord(0, {"in": (100, 50)}, keep=0.5)
+    assert driver.journal.batches[0] == BatchRecord(0, {"in": (100, 50)}, keep=0.5, delay_target_s=2.0)
     driver.carry_out(driver.core.plan_batch(planned(1, 1_004.1, 70, previous=BatchTimes(1_000.0, 1_004.0, 3.0))))
     assert driver.journal.batches[0] == BatchRecord(
-        0, {"in": (100, 50)}, keep=0.5, start_s=1_000.0, end_s=1_004.0, busy_s=3.0, backlog_rows=70
+        0, {"in": (100, 50)}, keep=0.5, start_s=1_000.0, end_s=1_004.0, busy_s=3.0, backlog_rows=70, delay_target_s=2.0
     )
     observation = driver.core.controller.observations[-1]  # type: ignore[attr-defined]
     assert (observation.batch_id, observation.keep, observation.offered, observation.kept) == (0, 0.5, 100, 50)
@@ -131,7 +141,9 @@ def test_end_completes_the_last_record() -> None:
     driver.carry_out(driver.core.end_batch(ended(0, 1_004.0, 100, 50, times=None)))
     assert driver.core.end(None) == [], "no report came"
     driver.carry_out(driver.core.end(BatchTimes(1_000.0, 1_004.0, 3.0)))
-    assert driver.journal.batches[0] == BatchRecord(0, {"in": (100, 50)}, keep=0.5, start_s=1_000.0, end_s=1_004.0, busy_s=3.0)
+    assert driver.journal.batches[0] == BatchRecord(
+        0, {"in": (100, 50)}, keep=0.5, start_s=1_000.0, end_s=1_004.0, busy_s=3.0, delay_target_s=2.0
+    )
 
 
 # -- failures ------------------------------------------------------------------------------------------------------------
@@ -142,7 +154,7 @@ def test_a_controller_that_raises_changes_nothing_and_warns() -> None:
     for number in range(3):
         driver.carry_out(driver.core.plan_batch(planned(number)))
         keeps = driver.published["in"][0].keeps.tolist()
-        assert keeps == [[(0.5, 0.5, 0.25)[number]]]
+        assert keeps == [[(0.5, 0.5, 0.25)[number]]] * 2
     assert driver.warnings == ["query: could not decide: ValueError: bad"]
     assert [d.keep for d in driver.journal.decisions] == [0.5, 0.5, 0.25], "a replay finds the table in force"
 
@@ -160,7 +172,7 @@ def test_a_snapshot_that_fails_does_not_stop_the_decision() -> None:
 
     driver = MemoryDriver(ByBatch([SlotGate("in", EqualShare())], Forgetful(0.5))).restore()
     driver.carry_out(driver.core.plan_batch(planned(0)))
-    assert driver.published["in"][0].keeps.tolist() == [[0.5]]
+    assert driver.published["in"][0].keeps.tolist() == [[0.5], [0.5]]
     assert driver.journal.decisions == [DecisionRecord({"in": (0.5,)}, 0.5, batch_id=0)]
     assert driver.warnings == ["query: could not take a snapshot of the controller: RuntimeError: no memory"]
 
@@ -169,7 +181,7 @@ def test_a_memory_that_can_not_be_restored_is_said_and_the_table_is_in_force() -
     journal = JournalState(decisions=[DecisionRecord({"in": (0.5,)}, 0.5, batch_id=3, controller={"other": 1})])
     driver = MemoryDriver(new_core(0.25), journal).restore()
     assert driver.warnings == ["query: could not restore the controller: KeyError: 'asked'"]
-    assert driver.published["in"][0].keeps.tolist() == [[0.5]]
+    assert driver.published["in"][0].keeps.tolist() == [[0.5], [0.5]]
     assert driver.core.keep == 0.5
 
 
@@ -179,14 +191,14 @@ def test_a_decision_that_could_not_be_journaled_never_holds() -> None:
     driver.is_disk_full = True
     with pytest.raises(JournalError):
         driver.carry_out(driver.core.plan_batch(planned(1)))
-    assert driver.published["in"][0].keeps.tolist() == [[0.5]]
+    assert driver.published["in"][0].keeps.tolist() == [[0.5], [0.5]]
     driver.is_disk_full = False
     driver.carry_out(driver.core.end_batch(ended(1, 1_002.0, 100, 50, times=None)))
     assert driver.journal.batches[1].keep == 0.5, "the keep that was in force"
     assert driver.journal.decision_for(1) is None
     driver.carry_out(driver.core.plan_batch(planned(2, previous=BatchTimes(1_000.0, 1_001.0))))
     assert driver.core.controller.observations[-1].keep == 0.5  # type: ignore[attr-defined]
-    assert driver.published["in"][0].keeps.tolist() == [[0.125]]
+    assert driver.published["in"][0].keeps.tolist() == [[0.125], [0.125]]
 
 
 def test_a_full_disk_on_the_engine() -> None:
@@ -224,7 +236,7 @@ def test_an_older_batch_is_replayed_with_its_own_table_too() -> None:
     again = MemoryDriver(new_core(1.0), reread(driver.journal)).restore()
     for number, keep in ((0, 0.5), (1, 0.25), (2, 0.125)):
         again.carry_out(again.core.plan_batch(planned(number)))
-        assert again.published["in"][0].keeps.tolist() == [[keep]]
+        assert again.published["in"][0].keeps.tolist() == [[keep], [keep]]
         assert again.core.keep == keep
 
 
@@ -244,7 +256,7 @@ def test_a_decision_made_twice_counts_as_made_last() -> None:
     again.restore(state)
     (publish_again,) = again.plan_batch(planned(4))
     assert isinstance(publish_again, Publish)
-    assert publish_again.tables[0].keeps.tolist() == publish[0].tables[0].keeps.tolist() == [[0.25]]
+    assert publish_again.tables[0].keeps.tolist() == publish[0].tables[0].keeps.tolist() == [[0.25], [0.25]]
 
 
 def test_a_table_that_no_longer_fits_is_said_and_not_published() -> None:
@@ -265,7 +277,7 @@ def test_a_gate_that_the_journal_does_not_know_starts_open() -> None:
     driver = MemoryDriver(new_core(0.25), state).restore()
     assert driver.published == {}
     driver.carry_out(driver.core.plan_batch(planned(5)))
-    assert driver.published["in"][0].keeps.tolist() == [[0.25]]
+    assert driver.published["in"][0].keeps.tolist() == [[0.25], [0.25]]
 
 
 # -- windows -------------------------------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ def test_the_record_of_a_batch_adds_up_its_gates() -> None:
         20.0,
         {"a": GateCount(100, 30), "b": GateCount(10, 10)},
         {
-            "a": MeterReading(30, 10.0, null_arrivals=2, older_than_ring=1, work=work),
-            "b": MeterReading(10, 14.0, null_arrivals=3, work=work),
+            "a": MeterReading(30, 10.0, null_arrivals=2, older_than_ring=1, work=work, expired=60, from_future=4),
+            "b": MeterReading(10, 14.0, null_arrivals=3, work=work, from_future=1),
         },
         times=BatchTimes(15.0, 20.0, 4.0),
         backlog_rows={"x": 7, "y": 8},
@@ -48,6 +48,9 @@ def test_the_record_of_a_batch_adds_up_its_gates() -> None:
         backlog_rows=15,
         null_arrivals=5,
         older_than_ring=1,
+        expired={"a": 60},
+        from_future=5,
+        delay_target_s=2.0,
         work_s=1.0,
         outputs={"q": OutputRecord(4, 1.0, 2.0)},
         recounted=True,
@@ -57,7 +60,7 @@ def test_the_record_of_a_batch_adds_up_its_gates() -> None:
 def test_the_record_of_an_empty_batch() -> None:
     core = ByBatch([SlotGate("in", EqualShare())], Scripted())
     record = core.record_batch(ended(0, 1.0, 0, reading=MeterReading(0, None), times=None))
-    assert record == BatchRecord(0, {"in": (0, 0)}, keep=1.0)
+    assert record == BatchRecord(0, {"in": (0, 0)}, keep=1.0, delay_target_s=2.0)
     assert record.delay_s is None
 
 
@@ -101,17 +104,22 @@ def test_a_class_for_all_others_is_a_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reading", "message"),
+    ("reading", "by_batch", "by_arrival"),
     [
-        (MeterReading(9, null_arrivals=1), "gate 'in': rows without an arrival time are always kept"),
+        (
+            MeterReading(9, null_arrivals=1),
+            "gate 'in': rows without an arrival time count as new",
+            "gate 'in': rows without an arrival time are always kept",
+        ),
         (
             MeterReading(9, older_than_ring=1),
-            "gate 'in': some rows arrived longer ago than decisions are kept for, and share the oldest one",
+            *("gate 'in': some rows arrived longer ago than decisions are kept for, and share the oldest one",) * 2,
         ),
     ],
 )
-def test_rows_that_can_not_be_judged_are_warned_of(reading: MeterReading, message: str) -> None:
-    for core in (ByBatch([SlotGate("in", EqualShare())], Scripted()), ByArrival([SlotGate("in", EqualShare())], Scripted())):
+def test_rows_that_can_not_be_judged_are_warned_of(reading: MeterReading, by_batch: str, by_arrival: str) -> None:
+    for kind, message in ((ByBatch, by_batch), (ByArrival, by_arrival)):
+        core = kind([SlotGate("in", EqualShare())], Scripted())
         assert Warn(message) in core.end_batch(ended(0, 1.0, 9, reading=reading))
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.decision import Append, BatchEnded, BatchPlanned, Instruction, Publish, QueryCore, Warn, carry_out
-from penstock.drop.tables import KeepTable
+from penstock.drop.tables import BatchTable, KeepTable
 from penstock.journal.records import BatchRecord, DecisionRecord, Record
 from tests.unit.decision.harness import Scripted
 
 BATCH, ONE, TWO = BatchRecord(0, {}), DecisionRecord({}, 0.5), DecisionRecord({}, 0.25)
-TABLE = KeepTable.for_batch([0.5])
+TABLE = BatchTable.of([0.5])
 
 
 class LoggedCore(QueryCore):

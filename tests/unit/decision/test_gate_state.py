@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.decision import MeterReading, SlotGate, WindowGate
 from penstock.drop.priorities import Priorities
 from penstock.drop.shares import BucketShares, EqualShare, PriorityShares, WorkReading
-from penstock.drop.tables import UNBOUNDED
+from penstock.drop.tables import LEAST_BOUND, UNBOUNDED
 from penstock.drop.units import WholeWindows
 from penstock.journal.records import DecisionRecord
 from penstock.las.bucket_keeps import BucketKeeps
@@ -54,7 +54,7 @@ def test_entries_of_a_gate_fit_it() -> None:
         (4_000.0, None, UNBOUNDED),
         (4_096.0, 4, 1_024.0),
         (4_200.0, 4, 1_024.0),
-        (0.0, 4, 1.0),
+        (0.0, 4, LEAST_BOUND),
         (1e300, 1, UNBOUNDED),
     ],
 )
@@ -85,7 +85,7 @@ def test_work_and_rows_reach_the_model() -> None:
 def test_without_event_time_windows_are_all_kept() -> None:
     gate = windows()
     assert gate.entries(0.1) == (1.0,)
-    assert all(table.keeps.tolist() == [[1.0]] for table in gate.put_in_force((1.0,)))
+    assert all(table.keeps.tolist() == [[1.0], [1.0]] for table in gate.put_in_force((1.0,)))
     assert gate.event_time is None
 
 

@@ -1,0 +1,124 @@
+"""From one way to the other: a query that ran by arrival continues by batch, or by batch continues by arrival.
+
+A batch that the engine has planned and not committed is replayed, and must be judged as it was before. By batch, its decision is
+in the journal under its number. By arrival, its rows were judged by the slots they arrived in, which a query by batch can still
+look up, for that one batch. The other way round there is nothing to look up: slots say nothing about a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.control.base import Controller, GateCount
+from penstock.decision.by_batch import ByBatch
+from penstock.decision.events import BatchPlanned
+from penstock.decision.gate_state import GateState, SlotGate
+from penstock.decision.instructions import Instruction, Publish
+from penstock.errors import PenstockError
+from penstock.journal.records import DecisionRecord
+from penstock.journal.state import JournalState
+
+__all__ = ["ContinuedByBatch", "mark_by_arrival", "refuse_open_batch", "was_by_arrival"]
+
+
+def was_by_arrival(state: JournalState) -> bool:
+    """Whether the last run of the query was set by arrival: each run by arrival leaves a decision without a batch."""
+    return bool(state.decisions) and state.decisions[-1].batch_id is None
+
+
+def mark_by_arrival() -> DecisionRecord:
+    """Return the decision that a run by arrival begins with: it is about no gate, and tells the next run how this one was set."""
+    return DecisionRecord({}, 1.0, from_slot=0)
+
+
+def refuse_open_batch(state: JournalState, open_batch: int | None, label: str) -> None:
+    """Refuse to replay a batch by arrival that was decided by batch.
+
+    >>> state = JournalState(decisions=[DecisionRecord({"in": (0.5,)}, 0.5, batch_id=7)])
+    >>> refuse_open_batch(state, 7, "hosts")
+    Traceback (most recent call last):
+    penstock.errors.PenstockError: batch 7 of query 'hosts' was decided by batch and is not committed yet, ...
+    """
+    if open_batch is not None and state.decision_for(open_batch) is not None:
+        raise PenstockError(
+            f"batch {open_batch} of query {label!r} was decided by batch and is not committed yet, and by arrival it would drop "
+            "other rows than before: run the query by batch once more, with trigger(availableNow=True)"
+        )
+
+
+class ContinuedByBatch(ByBatch):
+    """By batch, in a query that may have run by arrival before: a batch that was left open then is judged by its slots again.
+
+    Parameters
+    ----------
+    gates, controller, label, is_warm, max_loss
+        As in ``ByBatch``.
+    slot_gates
+        Those of the gates that may have been set by arrival.
+    open_batch
+        The batch that the engine has planned and not committed; ``None`` if there is none.
+
+    """
+
+    def __init__(
+        self,
+        gates: Sequence[GateState],
+        controller: Controller,
+        label: str = "query",
+        *,
+        is_warm: bool = False,
+        max_loss: float = 1.0,
+        slot_gates: Sequence[SlotGate] = (),
+        open_batch: int | None = None,
+    ) -> None:
+        super().__init__(gates, controller, label, is_warm=is_warm, max_loss=max_loss)
+        self._slot_gates = tuple(slot_gates)
+        self._open_batch = open_batch
+        self._is_by_slots = False
+
+    def restore(self, state: JournalState) -> list[Instruction]:
+        """Continue where the journal ends; after a run by arrival its slots are in force until the query is about to start."""
+        instructions = super().restore(state)
+        if self._open_batch is not None and state.decision_for(self._open_batch) is not None:
+            self._open_batch = None  # it was decided by batch
+        if not was_by_arrival(state):
+            self._open_batch = None
+            return instructions
+        for gate in self._slot_gates:
+            slots = [
+                (d.from_slot, d.gates[gate.name]) for d in state.decisions if d.from_slot is not None and gate.name in d.gates
+            ]
+            try:
+                instructions.append(Publish(gate.name, gate.restore_slots(slots)))
+            except PenstockError as error:
+                raise PenstockError(f"gate {gate.name!r}: {error}; use a new checkpoint, or the old weights") from None
+        return instructions
+
+    def get_ready(self) -> list[Instruction]:
+        """The query is about to start: unless a batch of the run by arrival is open, slots are no longer needed."""
+        return [] if self._open_batch is not None else self._leave_slots()
+
+    def _leave_slots(self) -> list[Instruction]:
+        """An engine plans a batch before it asks for its table, and the kind of table is part of the plan."""
+        return [Publish(gate.name, (gate.everything(),)) for gate in self._slot_gates]
+
+    def close_batch(self, batch_id: int) -> list[Instruction]:
+        """The batch is counted, or can't be: after the one that was left open, slots are no longer needed."""
+        if batch_id != self._open_batch:
+            return []
+        self._open_batch = None
+        return self._leave_slots()
+
+    def plan_batch(self, event: BatchPlanned) -> list[Instruction]:
+        """Return the table of the batch; of the batch that was left open, the slots."""
+        self._is_by_slots = event.batch_id == self._open_batch
+        if self._is_by_slots:
+            return [Publish(gate.name, gate.tables()) for gate in self._slot_gates]
+        return super().plan_batch(event)
+
+    def keep_of(self, counts: Mapping[str, GateCount]) -> float:
+        """Return the keep probability that a batch had; where slots decided, the share that was kept."""
+        offered = sum(count.offered for count in counts.values())
+        if not self._is_by_slots or not offered:
+            return super().keep_of(counts)
+        return sum(count.kept for count in counts.values()) / offered

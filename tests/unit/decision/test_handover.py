@@ -1,0 +1,96 @@
+"""From one way to the other: a batch that was left open is judged as it was before, or refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from penstock.control import GateCount, KeepAll
+from penstock.decision import BatchPlanned, Publish, SlotGate
+from penstock.decision.handover import ContinuedByBatch, mark_by_arrival, refuse_open_batch, was_by_arrival
+from penstock.drop.shares import EqualShare
+from penstock.errors import PenstockError
+from penstock.journal.records import DecisionRecord
+from penstock.journal.state import JournalState
+from tests.unit.decision.harness import MemoryDriver, Scripted, ended
+
+SLOTS = [DecisionRecord({"in": (0.5,)}, 0.5, from_slot=100), DecisionRecord({"in": (0.25,)}, 0.25, from_slot=200)]
+
+
+def start(*decisions: DecisionRecord, open_batch: int | None) -> MemoryDriver:
+    gate = SlotGate("in", EqualShare())
+    core = ContinuedByBatch([gate], Scripted(0.125), is_warm=True, slot_gates=[gate], open_batch=open_batch)
+    return MemoryDriver(core, JournalState(decisions=list(decisions))).restore()
+
+
+def judge(driver: MemoryDriver, *slots: int) -> list[float]:
+    return driver.published["in"][0].lookup(np.array(slots)).tolist()
+
+
+def plan(driver: MemoryDriver, batch_id: int) -> None:
+    driver.carry_out(driver.core.plan_batch(BatchPlanned(batch_id, 1_000.0, {"source": 100})))
+
+
+def test_a_batch_left_open_by_arrival_is_judged_by_its_slots() -> None:
+    driver = start(*SLOTS, open_batch=7)
+    assert judge(driver, 50, 150, 250) == [1.0, 0.5, 0.25]  # for batches that were committed and not counted
+    plan(driver, 7)
+    assert judge(driver, 50, 150, 250) == [1.0, 0.5, 0.25]
+    assert driver.journal.decisions == SLOTS, "a second crash finds what the first one left"
+    driver.carry_out(driver.core.end_batch(ended(7, 1_001.0, times=None)))
+    counted = driver.journal.batches[7]
+    assert counted.keep == counted.gates["in"][1] / counted.gates["in"][0]
+    plan(driver, 8)
+    assert judge(driver, 50, 150, 250) == [0.125] * 3
+    assert driver.core.keep_of({"in": GateCount(10, 9)}) == 0.125
+
+
+def test_without_an_open_batch_the_first_one_is_decided_by_batch() -> None:
+    driver = start(*SLOTS, open_batch=None)
+    plan(driver, 8)
+    assert judge(driver, 50, 150, 250) == [0.125] * 3
+
+
+def test_a_batch_left_open_by_batch_has_its_own_decision_or_none() -> None:
+    last = DecisionRecord({"in": (0.75,)}, 0.75, batch_id=7)
+    driver = start(*SLOTS, last, open_batch=7)
+    plan(driver, 7)
+    assert judge(driver, 50, 250) == [0.75] * 2
+    driver = start(*SLOTS, last, open_batch=8)  # killed before it was decided: none of its work had begun
+    plan(driver, 8)
+    assert judge(driver, 50, 250) == [0.125] * 2
+
+
+def test_each_run_leaves_how_it_was_set() -> None:
+    mark = mark_by_arrival()
+    assert not mark.gates, "it changes no slot"
+    by_batch = DecisionRecord({"in": (0.75,)}, 0.75, batch_id=7)
+    assert not was_by_arrival(JournalState())
+    assert not was_by_arrival(JournalState(decisions=[mark, by_batch]))
+    assert was_by_arrival(JournalState(decisions=[by_batch, mark]))
+
+
+def test_by_arrival_a_batch_of_its_own_decision_is_refused() -> None:
+    state = JournalState(decisions=[DecisionRecord({"in": (0.75,)}, 0.75, batch_id=7)])
+    refuse_open_batch(state, None, "q")
+    refuse_open_batch(state, 8, "q")
+    with pytest.raises(PenstockError, match="batch 7 of query 'q' was decided by batch and is not committed yet"):
+        refuse_open_batch(state, 7, "q")
+
+
+def test_other_classes_are_refused() -> None:
+    with pytest.raises(PenstockError, match="gate 'in': the journal has 2 classes where the gate has 1; use a new checkpoint"):
+        start(DecisionRecord({"in": (0.5, 0.1)}, 0.5, from_slot=100), open_batch=7)
+
+
+def test_an_open_batch_with_a_decision_of_its_own_is_judged_by_that() -> None:
+    """Refused by arrival, a run may have left a decision without a batch: the open batch still has its own."""
+    gate = SlotGate("in", EqualShare())
+    by_batch = DecisionRecord({"in": (0.25,)}, 0.25, batch_id=7)
+    core = ContinuedByBatch([gate], KeepAll(2.0), slot_gates=[gate], open_batch=7)
+    state = JournalState(decisions=[by_batch, mark_by_arrival()])
+    core.restore(state)
+    (publish,) = core.plan_batch(BatchPlanned(7, now_s=10.0, rows={"source": 5}))
+    assert isinstance(publish, Publish)
+    assert publish.tables[0].keeps.tolist() == [[0.25], [0.25]]
+    assert core.close_batch(7) == []
