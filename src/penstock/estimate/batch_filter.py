@@ -18,7 +18,11 @@ class BatchFilter:
 
     Under good control every batch keeps the same number of rows, and then no method can separate overhead from cost. The filter
     attributes a change to the cost, because the overhead belongs to the engine and changes little; small batches show the
-    overhead. A batch far outside of what is expected is a jump of the cost: the filter then forgets what it knew of it.
+    overhead. A batch far outside of what is expected is a jump of the cost: the filter then forgets what it knew of it. There are
+    two exceptions. A batch many times too long is a stall until the next one confirms it: engines pause more often than rows
+    become ten times as expensive. And if the next batch is just as long with far fewer rows, time does not depend on rows: then
+    the overhead has jumped; once a batch is as short as before the jump, it has jumped back. A moderate surprise in a batch of
+    few rows is the engine's.
 
     `MicroBatch` uses it because it needs an answer from the first batch on. `BatchRegression` answers "unknown" instead.
 
@@ -50,6 +54,14 @@ class BatchFilter:
         self._noise, self._wander, self._drift, self._surprise = noise, wander, drift, surprise
         self._filter = LinearFilter([0.0, 0.0], [0.0, 0.0])  # the cost of a row and the overhead
         self._has_cost = self._has_overhead = False
+        self._settled = 0  # batches in a row that went as expected
+        self._jump: tuple[float, float, float] | None = None  # rows and time of the last surprise, and the cost before it
+        self._before: tuple[float, float] | None = None  # cost and overhead before the overhead jumped
+
+    @property
+    def cost_deviation_s(self) -> float:
+        """The standard deviation of the cost per row."""
+        return math.sqrt(max(0.0, float(self._filter.covariance[0, 0])))
 
     @property
     def cost_s(self) -> float | None:
@@ -62,8 +74,8 @@ class BatchFilter:
         return float(self._filter.values[1]) if self._has_overhead else None
 
     def update(self, kept: int, period_s: float) -> None:
-        """Learn from one batch. A batch without a length is ignored."""
-        if kept < 0 or not (math.isfinite(period_s) and period_s > 0.0):
+        """Learn from one batch. One without a length, or with one that no clock can have measured, is ignored."""
+        if kept < 0 or not _SHORTEST_S <= period_s <= _LONGEST_S:
             return
         if not self._has_overhead or (not self._has_cost and kept > 0):
             self._begin(kept, period_s)
@@ -71,12 +83,61 @@ class BatchFilter:
         costs = self._filter
         counts = np.array([float(kept), 1.0])
         costs.widen([self._wander * costs.values[0], self._drift * period_s])
-        error_s = period_s - costs.predict(counts)
+        expected_s = costs.predict(counts)
+        error_s = period_s - expected_s
         noise = (self._noise * period_s) ** 2
-        if kept > 0 and error_s**2 > self._surprise**2 * (costs.variance(counts) + noise):
+        if error_s**2 <= self._surprise**2 * (costs.variance(counts) + noise):
+            self._settled, self._jump = self._settled + 1, None
+        elif self._jump is None and self._settled >= _SETTLED and period_s > _STALL * max(expected_s, _LEAST_COST_S):
+            self._jump = (float(kept), period_s, self._cost_before())  # perhaps a stall: the next batch shows it
+            return
+        elif self._jump_overhead(kept, period_s) or self._return_overhead(kept, period_s, expected_s):
+            return
+        elif kept > 0 and not self._is_of_engine(error_s, expected_s, kept):
+            self._settled = 0
+            self._jump = (float(kept), period_s, self._cost_before())
             costs.widen([error_s / kept, 0.0])
         least_cost_s = _LEAST_COST_S if self._has_cost else 0.0
         costs.correct(counts, error_s, noise, least=[least_cost_s, 0.0], most=[math.inf, period_s])
+
+    def _is_of_engine(self, error_s: float, expected_s: float, kept: int) -> bool:
+        """Whether rows are so few that they can't have caused a moderate surprise."""
+        return abs(error_s) <= _MODERATE * expected_s and abs(error_s) > _GROWN * float(self._filter.values[0]) * kept
+
+    def _cost_before(self) -> float:
+        """Return the cost before a series of surprises."""
+        return float(self._filter.values[0]) if self._jump is None else self._jump[2]
+
+    def _jump_overhead(self, kept: int, period_s: float) -> bool:
+        """Take over a new overhead if a second surprise shows that the time does not depend on the rows."""
+        if self._jump is None:
+            return False
+        rows, last_s, cost_s = self._jump
+        most = max(rows, kept)
+        if most and (abs(rows - kept) < _UNLIKE * most or (last_s - period_s) / (rows - kept) > 0.5 * period_s / most):
+            return False
+        cost_s = max(min(cost_s, period_s / max(1.0, 2.0 * kept)), _LEAST_COST_S)
+        if self._before is None:
+            self._before = (cost_s, float(self._filter.values[1]))
+        self._set(cost_s, period_s - cost_s * kept, period_s)
+        return True
+
+    def _return_overhead(self, kept: int, period_s: float, expected_s: float) -> bool:
+        """Go back to the overhead before a jump, if a batch is surprisingly short and was to take just that then."""
+        if self._before is None or period_s >= expected_s:
+            return False
+        cost_s, overhead_s = self._before
+        if abs(overhead_s + cost_s * kept - period_s) > _UNLIKE * period_s:
+            return False
+        self._before = None
+        self._set(cost_s, overhead_s, period_s)
+        return True
+
+    def _set(self, cost_s: float, overhead_s: float, period_s: float) -> None:
+        """Start again from two numbers, neither of them sure."""
+        self._filter.values[:] = [cost_s, overhead_s]
+        self._filter.covariance[:] = np.diag([(0.5 * cost_s) ** 2, (0.2 * period_s) ** 2])
+        self._settled, self._jump = 0, None
 
     def _begin(self, kept: int, period_s: float) -> None:
         """Start from the first batch, or the first one with rows: all that is not known to be overhead is the rows' cost."""
@@ -96,12 +157,26 @@ class BatchFilter:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
-        return {"filter": self._filter.snapshot(), "has_cost": self._has_cost, "has_overhead": self._has_overhead}
+        return {
+            "filter": self._filter.snapshot(),
+            "has_cost": self._has_cost,
+            "has_overhead": self._has_overhead,
+            "settled": self._settled,
+            "jump": None if self._jump is None else list(self._jump),
+            "before": None if self._before is None else list(self._before),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a snapshot."""
         self._filter.restore(state["filter"])
         self._has_cost, self._has_overhead = state["has_cost"], state["has_overhead"]
+        self._settled = state["settled"]
+        self._jump = None if state["jump"] is None else tuple(state["jump"])
+        self._before = None if state["before"] is None else tuple(state["before"])
 
 
 _LEAST_COST_S = 1e-12
+_SHORTEST_S, _LONGEST_S = 1e-9, 1e9
+_SETTLED, _STALL = 3, 4.0
+_UNLIKE = 0.3
+_MODERATE, _GROWN = 0.5, 4.0
