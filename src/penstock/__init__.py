@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.control import Aurora, Controller, Ctrl, Decision, GateCount, KeepAll, MicroBatch, Observation, Seamless
+from penstock.control import AgeRule, Aurora, Controller, Ctrl, Decision, GateCount, KeepAll, MicroBatch, Observation, Seamless
 from penstock.drop.priorities import Priorities
 from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.errors import JournalError, PenstockError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.spark.shedder import Shedder
 
 __all__ = [
+    "AgeRule",
     "Aurora",
     "Controller",
     "Ctrl",

@@ -7,7 +7,7 @@ import inspect
 import json
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.control import Controller, GateCount, MicroBatch, Observation
+from penstock.control.batch_clock import BatchClock
 from penstock.control.load_model import LoadModel
+from penstock.control.row_ramp import RowRamp
+from penstock.control.source_lag import SourceLag
 from penstock.coordination import Local
 from penstock.coordination.agent import Agent
 from penstock.coordination.node_statistics import NodeStatistics
@@ -74,6 +77,18 @@ def observations(draw: st.DrawFn) -> Observation:
         cold=draw(st.booleans()),
         waited_s=draw(st.none() | seconds),
         taken_s=draw(st.none() | st.floats(0.0, 1e4)),
+        upcoming_cold=draw(st.booleans()),
+        has_ages=draw(st.booleans()),
+        expired=draw(st.integers(0, offered)),
+        mean_expired_arrival_s=draw(st.none() | st.floats(0.0, 1e4)),
+        left_rows=draw(st.none() | rows),
+    )
+
+
+def capped_observations() -> st.SearchStrategy[Observation]:
+    """Batches of one size, of rows that get older or younger."""
+    return st.tuples(observations(), st.floats(0.0, 1e3)).map(
+        lambda pair: replace(pair[0], upcoming_rows=1_000, mean_arrival_s=pair[0].start_s - pair[1])
     )
 
 
@@ -87,8 +102,26 @@ def drive_batches(model: Any, batch: tuple[int, float]) -> Any:
 
 def drive_load(model: LoadModel, observation: Observation) -> Any:
     model.update(observation)
-    known = model.cost_s, model.overhead_s, model.headroom_left
-    return *known, model.is_vague(observation), model.incoming(observation), model.waiting_rows(observation)
+    known = model.cost_s, model.overhead_s, model.headroom, model.queue, model.measure_delay(observation)
+    return *known, model.is_vague(observation), model.incoming(observation), model.expect_batch(observation)
+
+
+def drive_ramp(ramp: RowRamp, step: tuple[int, float, bool]) -> Any:
+    kept, period_s, is_cold = step
+    ramp.update(kept, period_s, batch_s=1.0, work_s=period_s / 2.0, is_cold=is_cold)
+    known, unknown = BatchFilter(), BatchFilter()
+    known.update(400, 0.6)
+    return ramp.limit(unknown, 1.0), ramp.limit(known, 1.0), ramp.limit(known, 0.1)
+
+
+def drive_clock(clock: BatchClock, observation: Observation) -> Any:
+    clock.update(replace(observation, waited_s=observation.period_s, taken_s=observation.end_s + 0.1), is_capped=False)
+    return clock.lead_s, clock.latency_s, clock.begin_s(observation), clock.waited_s(3.0)
+
+
+def drive_lag(lag: SourceLag, observation: Observation) -> Any:
+    lag.update(observation)
+    return lag.is_capped, lag.is_behind, lag.is_hopeless, lag.rate, lag.size, lag.pace_s, lag.oldest_age_s(observation)
 
 
 def drive_linear(model: LinearFilter, step: tuple[np.ndarray, float]) -> Any:
@@ -192,6 +225,9 @@ DRIVERS = {
         st.tuples(st.sampled_from("ab"), rows, seconds),
         drive_statistics,
     ),
+    RowRamp: Driver(lambda: RowRamp(500.0), st.tuples(rows, seconds, st.booleans()), drive_ramp),
+    BatchClock: Driver(BatchClock, capped_observations(), drive_clock),
+    SourceLag: Driver(SourceLag, capped_observations(), drive_lag),
     SelectivityEstimator: Driver(lambda: SelectivityEstimator(0.5), st.tuples(rows, rows), drive_selectivity),
     WindowRing: Driver(
         lambda: WindowRing(WholeWindows("t", "2s", "1s"), seed=1),

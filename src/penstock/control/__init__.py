@@ -9,7 +9,7 @@ import inspect
 from typing import Any
 
 from penstock.control.aurora import Aurora
-from penstock.control.base import Controller, Decision, GateCount, Observation
+from penstock.control.base import AgeRule, Controller, Decision, GateCount, Observation
 from penstock.control.ctrl import Ctrl
 from penstock.control.keep_all import KeepAll
 from penstock.control.micro_batch import MicroBatch
@@ -17,6 +17,7 @@ from penstock.control.seamless import Seamless
 from penstock.errors import PenstockError
 
 __all__ = [
+    "AgeRule",
     "Aurora",
     "Controller",
     "Ctrl",
@@ -26,6 +27,7 @@ __all__ = [
     "MicroBatch",
     "Observation",
     "Seamless",
+    "build_controller",
     "controller_named",
 ]
 
@@ -64,6 +66,32 @@ def controller_named(name: str, delay_target_s: float, **options: Any) -> Contro
             remedy = f"its options are {', '.join(accepted)}" if accepted else "it has no options"
             raise PenstockError(f"controller {name!r} has no {option}: {remedy}")
     controller: Controller = known[name](delay_target_s, **options)
+    return controller
+
+
+def build_controller(controller: str | Controller, delay_target_s: float, **options: Any) -> Controller:
+    """Return a controller that a user gave, or one by its name with the options that a user gave.
+
+    Raises
+    ------
+    PenstockError
+        If it is neither, or if options are given beside a controller that is built already.
+
+    Examples
+    --------
+    >>> build_controller("micro-batch", 2.0, prefer="fresh").prefer
+    'fresh'
+    >>> build_controller(KeepAll(2.0), 2.0, prefer="fresh")
+    Traceback (most recent call last):
+    penstock.errors.PenstockError: prefer belongs to the controller: give it to KeepAll(...) if that has it
+    """
+    if isinstance(controller, str):
+        return controller_named(controller, delay_target_s, **options)
+    if not isinstance(controller, Controller):
+        raise PenstockError(f"controller must be a name or a Controller, got {controller!r}")
+    if options:
+        kind = type(controller).__name__
+        raise PenstockError(f"{next(iter(options))} belongs to the controller: give it to {kind}(...) if that has it")
     return controller
 
 

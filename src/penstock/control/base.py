@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from penstock.errors import PenstockError
 
-__all__ = ["Controller", "Decision", "GateCount", "Observation", "SHORTEST_S"]
+__all__ = ["AgeRule", "Controller", "Decision", "GateCount", "Observation", "SHORTEST_S", "check_target"]
 
 SHORTEST_S = 1e-6
 """The shortest time to divide by: a clock that moved by less stood still, and a rate over it would be anything."""
@@ -71,6 +71,16 @@ class Observation:
     """The longest time that an upcoming row can have waited: 0 if the engine was idle before."""
     taken_s: float | None = None
     """When the observation was taken, if later than ``end_s``: at the start of the upcoming batch."""
+    upcoming_cold: bool = False
+    """Whether the upcoming batch is the first of a run, on an engine that may have to warm up."""
+    has_ages: bool = False
+    """Whether the gates of the upcoming batch can tell how long ago a row arrived."""
+    expired: int = 0
+    """Rows that the gates shed because they arrived too long ago."""
+    mean_expired_arrival_s: float | None = None
+    """Mean arrival time of those."""
+    left_rows: int | None = None
+    """Rows that the period left in its sources when it was planned, because a cap did not let them in; ``None`` if unknown."""
 
     def __post_init__(self) -> None:
         for name in ("gates", "backlog_rows"):
@@ -92,9 +102,47 @@ class Observation:
         return max(0.0, self.end_s - self.start_s)
 
     @property
+    def fresh(self) -> int:
+        """Rows offered that had not expired."""
+        return max(0, self.offered - self.expired)
+
+    @property
+    def mean_offered_arrival_s(self) -> float | None:
+        """Mean arrival time of all rows offered: of those kept for the fresh ones, and of the expired ones."""
+        if self.mean_arrival_s is None or not self.fresh:
+            return self.mean_expired_arrival_s
+        if self.mean_expired_arrival_s is None or not self.expired:
+            return self.mean_arrival_s
+        expired_s = self.expired * (self.mean_expired_arrival_s - self.mean_arrival_s)
+        return self.mean_arrival_s + expired_s / (self.fresh + self.expired)
+
+    @property
     def delay_s(self) -> float | None:
         """Mean delay of the kept rows: from their arrival to the end of the period."""
         return None if self.mean_arrival_s is None else max(0.0, self.end_s - self.mean_arrival_s)
+
+
+@dataclass(frozen=True, slots=True)
+class AgeRule:
+    """What to keep of the upcoming batch by age, at gates that can tell it; it replaces the decision's keep there.
+
+    >>> AgeRule(after_s=100.0, fresh=0.5).older
+    0.0
+    """
+
+    after_s: float
+    """Rows that arrived at this time or later are fresh."""
+    fresh: float
+    """The keep probability of fresh rows."""
+    older: float = 0.0
+    """The keep probability of all others."""
+
+    def __post_init__(self) -> None:
+        for name, keep in (("fresh", self.fresh), ("older", self.older)):
+            if not (math.isfinite(keep) and 0.0 <= keep <= 1.0):
+                raise PenstockError(f"the keep of {name} rows must lie in [0, 1], got {keep}")
+        if math.isnan(self.after_s):
+            raise PenstockError("after_s must be a time, got nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +166,10 @@ class Decision:
     """Something that the user should know, in one line, for the log and the report."""
     gates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """The keep of single gates by name, if theirs differs."""
+    age: AgeRule | None = None
+    """What to keep by age instead, at gates that can tell it; by batch only."""
+    reachable_s: float | None = None
+    """The delay that is held instead, if the target can't be reached whatever is shed."""
 
     def __post_init__(self) -> None:
         if self.keep is not None and not (math.isfinite(self.keep) and 0.0 <= self.keep <= 1.0):
@@ -152,13 +204,19 @@ class Controller(ABC):
     """
 
     def __init__(self, delay_target_s: float) -> None:
-        if not (math.isfinite(delay_target_s) and delay_target_s > 0):
-            raise PenstockError(f"delay_target_s must be positive, got {delay_target_s}")
-        self.delay_target_s = delay_target_s
+        self.delay_target_s = check_target(delay_target_s)
 
     @abstractmethod
     def update(self, observation: Observation) -> Decision:
         """Learn from one period, and decide what to keep in the next."""
+
+    def start(self) -> Decision:
+        """Return what holds before the first observation of a run. By arrival only: by batch, the first batch is observed."""
+        return Decision()
+
+    def change_target(self, delay_target_s: float) -> None:
+        """Hold another delay from the next decision on."""
+        self.delay_target_s = check_target(delay_target_s)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
@@ -167,3 +225,10 @@ class Controller(ABC):
     def restore(self, state: Mapping[str, Any]) -> Self:  # noqa: ARG002 - a controller without memory has nothing to restore
         """Continue from a snapshot, and return the controller."""
         return self
+
+
+def check_target(delay_target_s: float) -> float:
+    """Return a delay target, or raise if it is none."""
+    if not (math.isfinite(delay_target_s) and delay_target_s > 0):
+        raise PenstockError(f"delay_target_s must be positive, got {delay_target_s}")
+    return delay_target_s

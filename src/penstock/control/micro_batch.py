@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, Literal, Self
 
-from penstock.control.base import SHORTEST_S, Controller, Decision, Observation
+from penstock.control.base import SHORTEST_S, AgeRule, Controller, Decision, Observation
+from penstock.control.batch_clock import BatchClock
+from penstock.control.row_ramp import RowRamp
+from penstock.control.source_lag import SourceLag
 from penstock.errors import PenstockError
 from penstock.estimate import BatchFilter
 
@@ -13,23 +18,30 @@ __all__ = ["MicroBatch"]
 
 
 class MicroBatch(Controller):
-    """How many rows fit into the next batch? A controller for micro-batches, where batch k takes ``o + c * kept(k)``.
+    """How many rows fit into the next batch, and which? A controller for micro-batches, where batch k takes ``o + c * kept(k)``.
 
-    A row waits for the rest of the running batch and then for its own, so the oldest row of a batch waits for two batch times.
-    If the last batch took ``B'`` and the oldest row may wait for ``W``, this one may take ``B = W - B'``. After a short batch,
-    only half of what it leaves below ``W / 2`` is used; otherwise long and short batches would alternate forever. The number of
-    rows that fit is ``(B - o) / c``, and of n rows ``keep = (B - o) / (c n)`` stay. No controller that holds batches of that
-    length loses less: the overhead o is paid once per batch whatever is dropped.
+    A row of age a comes out when its batch ends, B seconds later. If no row may wait longer than W, rows with ``a > W - B`` have
+    expired: they miss the target whatever is done. While everything fits, everything is kept, old rows too. If it does not, or
+    if the engine has stood still and catching up would make others late, expired rows go first, and that needs to know neither
+    their number nor their cost. Of the others:
+
+    - ``prefer="even"`` keeps the same share of all. Rows gather while the last batch runs, so two batch times are the longest
+      wait, and ``B = W / 2``. That holds ``(B - o) / c`` rows. No controller that holds batches of that length and a sample that
+      is even over time loses less: the overhead o is paid once per batch whatever is dropped.
+    - ``prefer="fresh"`` keeps the newest x seconds and nothing else, with ``x + o + c r x = W`` at r rows per second. The oldest
+      row kept waits for x + B instead of 2 B, so batches may be longer at the same wait, and less of the time is overhead.
+
+    ``floor`` is the share of older rows that stays in any case, so that weights remain unbiased; those rows are late.
 
     So long batches lose less, and ``worst`` says what that is worth to you: W is that many times the target. At 1 even the oldest
     row of a batch meets it. At 4/3 the mean delay is the target, which is what CTRL and SEaMLeSS aim at.
 
-    The size n is known in ``foreachBatch`` before the batch runs. With a native sink it is expected from the rate of the last
-    batches, and ``full_rows`` bounds the damage if there are more: a bounded gate keeps fewer and fewer of the rows beyond it.
-    Overhead and cost are learned (`BatchFilter`), and a jump of the cost shows in the next decision.
+    Overhead and cost are learned (`BatchFilter`). While little is known only a small number of rows is kept, and it grows
+    (`RowRamp`). Batches of one size with rows that get older show a capped source (`SourceLag`).
 
-    Where it fails: if the overhead alone exceeds the batch time, no shedding reaches the target; it says so once and continues
-    with best effort. By arrival, a burst that comes after the decision is only held by a bounded gate.
+    Where it fails: if the overhead alone exceeds the batch time, no shedding reaches the target. Then five times the overhead is
+    held instead, where three fifths of the time go to rows, and it says so. If a cap lets in less than arrives, it says which cap
+    would do, and sheds no more for it. By arrival, a burst that comes after the decision is only held by a bounded gate.
 
     Parameters
     ----------
@@ -37,6 +49,14 @@ class MicroBatch(Controller):
         The delay to hold, in seconds.
     worst
         The longest wait of a row, as a multiple of the target; from 0.1 to 2.
+    prefer
+        Which rows to keep in an overload: a sample that is even over time, or the freshest.
+    expired
+        Whether to ``"shed"`` rows that can't meet the target any more in an overload, or to ``"keep"`` as many as of all others.
+    floor
+        The least share of older rows to keep.
+    first_cost_s
+        Seconds per row to start with, if known.
 
     Examples
     --------
@@ -54,111 +74,313 @@ class MicroBatch(Controller):
     Ours. The delay targets of CTRL (Tu and Prabhakar) and SEaMLeSS (Pham, Chrysanthis and Labrinidis) are means.
     """
 
-    def __init__(self, delay_target_s: float, worst: float = 1.0) -> None:
+    def __init__(
+        self,
+        delay_target_s: float,
+        worst: float = 1.0,
+        *,
+        prefer: Literal["even", "fresh"] = "even",
+        expired: Literal["shed", "keep"] = "shed",
+        floor: float = 0.0,
+        first_cost_s: float | None = None,
+    ) -> None:
         super().__init__(delay_target_s)
-        if not 0.1 <= worst <= 2.0:
-            raise PenstockError(f"worst must lie in [0.1, 2], got {worst}")
-        self._worst_s = worst * delay_target_s
+        _check_options(worst, prefer, expired, floor, first_cost_s)
+        self.worst, self.prefer, self.expired, self.floor = worst, prefer, expired, floor
         self.model = BatchFilter()
         """The estimates of overhead and cost."""
+        self._ramp = RowRamp(max(_LEAST_ROWS, _FIRST_ROWS_PER_S * delay_target_s))
+        self._lag = SourceLag()
+        self._clock = BatchClock()
+        self.unit = "rows"
+        """What its observations count, for messages."""
         self._last_start_s: float | None = None
         self._rate: float | None = None
-        self._largest = 0.0
-        self._has_worked = False
-        self._has_warned = False
+        self._is_out_of_reach = False
+        self._is_started = False
+        self._cold_batch: tuple[int, float] | None = None  # rows and time of the first batch of a run
+        self._newest: float | None = None  # rows that the last batch should have kept as the newest
+        self._unevenness = _FIRST_UNEVENNESS  # the variance of what it kept of that
+        self._is_feeling = False
+        self._said: list[str] = []
+        if first_cost_s is not None:
+            self.suppose_cost(first_cost_s)
+
+    def suppose_cost(self, cost_s: float) -> None:
+        """Start with the rows that fit at this cost, if a fifth of a batch's time is overhead."""
+        self._ramp = RowRamp(max(1.0, 0.8 * self.worst * self.delay_target_s / 2.0 / cost_s), is_known=True)
+
+    @property
+    def wait_s(self) -> float:
+        """The longest wait that is held, W: that of the target, or what can be reached."""
+        overhead_s = self.model.overhead_s
+        if self._is_out_of_reach and overhead_s is not None:
+            return self._clock.latency_s + _ROOMY * overhead_s
+        return self.worst * self.delay_target_s
 
     @property
     def batch_time_s(self) -> float:
-        """The batch time that the target allows in a steady state."""
-        return self._worst_s / 2.0
+        """The batch time in a steady state, if the sample is even."""
+        return max(0.0, self.wait_s - self._clock.latency_s) / 2.0
+
+    def change_target(self, delay_target_s: float) -> None:
+        """Hold another delay from the next decision on, and say again if that can't be reached."""
+        super().change_target(delay_target_s)
+        self._said = [said for said in self._said if said != "reach"]
+
+    def start(self) -> Decision:
+        """By arrival, bound the first batch."""
+        return Decision(None, full_rows=self._ramp.limit(self.model, self.batch_time_s))
 
     def update(self, observation: Observation) -> Decision:
         """Learn from the last batch, and decide how much of the next one fits."""
+        kept, period_s = observation.kept, observation.period_s
         if not observation.cold:
-            self.model.update(observation.kept, observation.period_s)
-            self._largest = max(float(observation.kept), self._largest)
-            self._has_worked = self._has_worked or (observation.kept > 0 and observation.period_s >= self.delay_target_s / 4.0)
-        if observation.upcoming_rows is not None:
-            return self._decide_by_batch(observation, float(observation.upcoming_rows))
-        return self._decide_by_arrival(observation)
+            self.model.update(kept, period_s)
+        elif not self._is_started and period_s > SHORTEST_S:
+            self._cold_batch = (kept, period_s)
+        self._is_started = self._is_started or period_s > SHORTEST_S
+        if self._newest is not None and self._newest > 0.0 and period_s > SHORTEST_S:
+            self._unevenness += _SLOWLY * (min(kept / self._newest - 1.0, _MOST_UNEVEN) ** 2 - self._unevenness)
+        self._newest = None
+        work_s = (self.model.cost_s or 0.0) * kept
+        self._ramp.update(kept, period_s, self.batch_time_s, work_s, is_cold=observation.cold)
+        self._lag.update(observation)
+        self._clock.update(observation, is_capped=self._lag.is_capped)
+        self._judge_reach()
+        if observation.upcoming_rows is None:
+            decision = self._decide_by_arrival(observation)
+        else:
+            decision = self._decide_by_batch(observation, float(observation.upcoming_rows))
+            gathered_s = self._clock.waited_s(observation.waited_s or 0.0)
+            self._rate = _smooth_rate(self._rate, observation.upcoming_rows, gathered_s)
+        reachable_s = self.wait_s / self.worst if self._is_out_of_reach else None
+        return replace(decision, note=self._note(), reachable_s=reachable_s)
+
+    # -- by batch --------------------------------------------------------------------------------------------------------
 
     def _decide_by_batch(self, observation: Observation, rows: float) -> Decision:
         """Decide on a batch whose size is known."""
+        if not rows:
+            return Decision(1.0)
         waited_s = observation.waited_s if observation.waited_s is not None else observation.period_s
-        fitting, note = self._count_fitting(observation, waited_s, _REUSE), self._warn_once()
-        if fitting is None:
-            return Decision(None, note=note)
-        if rows <= fitting or self._is_unproven(rows, waited_s):
-            return Decision(1.0, note=note)
-        return Decision(fitting / rows, note=note)
+        if not observation.has_ages:
+            return Decision(self._keep_without_ages(observation, rows, waited_s))
+        waited_s = self._clock.waited_s(waited_s)
+        batch_s = self.batch_time_s + _REUSE * max(0.0, self.batch_time_s - waited_s)
+        is_behind = self._lag.is_behind and not self._lag.is_hopeless
+        if is_behind:
+            batch_s = min(batch_s, _CATCH_UP * self._lag.pace_s)
+        is_late = observation.waited_s is None or waited_s > self.batch_time_s
+        limit = self._ramp.limit(self.model, batch_s, is_late=is_late)
+        overdue_s = waited_s + self._clock.latency_s
+        if rows <= limit and not is_behind and not _is_overdue(self.model, rows, overdue_s, self.wait_s):
+            return Decision(1.0)
+        if self.model.cost_s is None and self._ramp.is_first(limit):
+            self._is_feeling = True
+        if self.expired == "keep" or self._lag.is_hopeless:
+            return Decision(min(1.0, limit / rows))
+        rule = self._fresh_rule if self.prefer == "fresh" and not is_behind else self._even_rule
+        return Decision(min(1.0, limit / rows), age=rule(observation, rows, waited_s, batch_s))
+
+    def _even_rule(self, observation: Observation, rows: float, waited_s: float, batch_s: float) -> AgeRule:
+        """Shed expired rows, and keep an even share of all others."""
+        overhead_s, cost_s = self.model.overhead_s or 0.0, self.model.cost_s or 0.0
+        latency_s, begin_s = self._clock.latency_s, self._clock.begin_s(observation)
+        if latency_s + waited_s > self.wait_s - batch_s and not self._lag.is_capped:
+            # Some have expired. If the others take less time than a batch has, more of them can be in time.
+            load = cost_s * rows / waited_s if waited_s > SHORTEST_S else 0.0
+            batch_s = min(batch_s, (overhead_s + load * (self.wait_s - latency_s)) / (1.0 + load)) if load > 0.0 else batch_s
+        fresh_s = self.wait_s - batch_s - (_warm_up_s(self.model, self._cold_batch) if observation.upcoming_cold else 0.0)
+        if fresh_s <= 0.0:
+            return AgeRule(begin_s, self.floor, self.floor)  # by the time that it is warm, all will have expired
+        is_known = waited_s > SHORTEST_S and not self._lag.is_capped
+        fresh = rows * min(1.0, max(0.0, fresh_s - latency_s) / waited_s) if is_known else rows
+        most = self._ramp.limit(self.model, batch_s, is_late=observation.waited_s is None or waited_s > self.batch_time_s)
+        limit = max(1.0, most - self.floor * (rows - fresh))
+        if limit < fresh:
+            limit = max(1.0, limit - math.sqrt(limit))  # a sample of so many rows may come out larger by as much
+        keep = min(1.0, limit / max(fresh, 1.0))
+        return AgeRule(begin_s - fresh_s, max(keep, self.floor), min(keep, self.floor))
+
+    def _fresh_rule(self, observation: Observation, rows: float, waited_s: float, batch_s: float) -> AgeRule:
+        """Keep the newest x seconds, with ``x + o + c r x = W``."""
+        overhead_s, cost_s = self.model.overhead_s, self.model.cost_s
+        is_flood = self._rate is None or rows > _FLOOD * self._rate * waited_s
+        if overhead_s is None or cost_s is None or waited_s <= SHORTEST_S or is_flood or not self._ramp.has_worked:
+            return self._even_rule(observation, rows, waited_s, batch_s)
+        if self._lag.is_capped or observation.upcoming_cold:
+            return self._even_rule(observation, rows, waited_s, batch_s)
+        # Rows are not even over time, and the newest seconds may have more than their share.
+        rate, floor = rows / waited_s, self.floor
+        load = (1.0 - floor) * cost_s * rate * (1.0 + _MARGIN * math.sqrt(self._unevenness))
+        # Longer batches vary more: what an even sample may be late, with batches of W / 2, is allowed here too, and no more.
+        spent_s = (1.0 + _NOISE) * (overhead_s + floor * cost_s * rows)
+        latency_s = self._clock.latency_s
+        left_s = self.wait_s - latency_s
+        newest_s = ((1.0 + _NOISE / 2.0) * left_s - spent_s) / (1.0 + (1.0 + _NOISE) * load)
+        newest_s = max(newest_s, _LEAST_SHARE * self.batch_time_s / (1.0 + load))
+        newest_s = min(newest_s, self._ramp.limit(self.model, max(batch_s, left_s - newest_s)) / rate)
+        self._newest = rate * min(newest_s, waited_s) * (1.0 - floor) + floor * rows
+        return AgeRule(self._clock.begin_s(observation) - latency_s - newest_s, 1.0, floor)
+
+    def _keep_without_ages(self, observation: Observation, rows: float, waited_s: float) -> float:
+        """Return the keep where rows don't say when they arrived: their wait is what the last batch took."""
+        spare_s = self.batch_time_s - waited_s
+        batch_s = self.batch_time_s + (spare_s if spare_s < 0 else _REUSE * spare_s)
+        # After a batch that was far too long the target is missed anyway. Some rows must pass, or nothing is ever learned.
+        batch_s = max(batch_s, _LEAST_SHARE * self.batch_time_s)
+        limit = max(self._ramp.limit(self.model, batch_s), _count_proven(observation, batch_s))
+        keep = min(1.0, limit / rows) if rows > 0 else 1.0
+        if self.expired == "keep" or self._lag.is_hopeless or not self._lag.is_capped:
+            return keep
+        # A cap leaves rows in the source, and the engine says how many: that is their age.
+        if self._lag.oldest_age_s(observation) > self.wait_s - self.batch_time_s:
+            return min(keep, self.floor)
+        return keep
+
+    # -- by arrival ------------------------------------------------------------------------------------------------------
 
     def _decide_by_arrival(self, observation: Observation) -> Decision:
         """Decide on a batch that gathers its rows while one of the right length runs: expect the rate to stay the same."""
         last_start_s, self._last_start_s = self._last_start_s, observation.start_s
+        if observation.cold and observation.period_s >= SHORTEST_S:
+            return Decision(None)  # its rows came in who knows how long a time, and its own time says little
         gathered_s = observation.start_s - last_start_s if last_start_s is not None else observation.period_s
-        if gathered_s >= SHORTEST_S:
-            rate = observation.offered / gathered_s
-            self._rate = rate if self._rate is None else 0.5 * (rate + self._rate)
-        fitting, note = self._count_fitting(observation, observation.period_s, 0.0), self._warn_once()
-        if fitting is None or self._rate is None:
-            return Decision(None, note=note)
+        self._rate = _smooth_rate(self._rate, observation.offered, gathered_s)
+        is_first = observation.has_ages and observation.period_s < SHORTEST_S
+        if is_first and self.expired == "shed":
+            # By batch, but nobody knows how many rows wait: what can't be in time any more goes, whatever its number.
+            return Decision(1.0, age=AgeRule(_now_s(observation) - self.batch_time_s, 1.0, self.floor))
+        if self.model.cost_s is None or self._rate is None:
+            return Decision(None)
+        spare_s = self.batch_time_s - observation.period_s
+        batch_s = max(self.batch_time_s + min(0.0, spare_s), _LEAST_SHARE * self.batch_time_s)
         expected = self._rate * self.batch_time_s
-        keep = min(1.0, fitting / expected) if expected > 0 and not self._is_unproven(expected, observation.period_s) else 1.0
-        return Decision(keep, full_rows=_EARLY * max(expected, fitting), note=note)
-
-    def _count_fitting(self, observation: Observation, waited_s: float, reuse: float) -> float | None:
-        """Return how many rows fit into the time that the last batch leaves; ``None`` before the first row."""
-        overhead_s, cost_s = self.model.overhead_s, self.model.cost_s
-        if overhead_s is None or cost_s is None:
-            return None
-        spare_s = self.batch_time_s - waited_s
-        batch_s = self.batch_time_s + (spare_s if spare_s < 0 else reuse * spare_s)
-        # After a batch that was far too long the target is missed anyway. Some rows must pass, or nothing is ever learned.
-        batch_s = max(batch_s, _LEAST_SHARE * self.batch_time_s)
-        return max((batch_s - overhead_s) / cost_s, self._proven_rows(observation, batch_s), 1.0)
-
-    def _proven_rows(self, observation: Observation, batch_s: float) -> float:
-        """Return the rows that fit for sure: r times the rows of a batch take at most r times as long, for any r above 1."""
-        period_s = observation.period_s
-        return observation.kept * batch_s / period_s if SHORTEST_S <= period_s <= batch_s else 0.0
-
-    def _is_unproven(self, rows: float, waited_s: float) -> bool:
-        """Return whether the cost would be extrapolated far beyond the batches it was learned from, without hurry.
-
-        Short batches alone can't separate cost from overhead, and a burst is not yet an overload. Keeping it costs one batch, and
-        that batch shows the true cost. Once a batch was long enough to judge by, its cost is believed: after a restart, a backlog
-        is not a burst.
-        """
-        return not self._has_worked and waited_s < self.delay_target_s / 4.0 and rows > _STRETCH * self._largest
-
-    def _warn_once(self) -> str | None:
-        """Return a note that the engine is too slow for the target whatever is shed; the second time, ``None``."""
-        overhead_s = self.model.overhead_s
-        if self._has_warned or overhead_s is None or self.model.cost_s is None or overhead_s < self.batch_time_s:
-            return None
-        self._has_warned = True
-        least_s = 2.0 * overhead_s * self.delay_target_s / self._worst_s
-        return (
-            f"the delay target of {self.delay_target_s:g} s can't be reached, whatever is shed: a batch takes {overhead_s:.2g} s "
-            f"without any rows, so the least target is about {least_s:.2g} s; continuing with best effort"
+        if self._lag.is_behind and not self._lag.is_hopeless:
+            batch_s, expected = min(batch_s, _CATCH_UP * self._lag.pace_s), float(self._lag.size)
+        limit = max(self._ramp.limit(self.model, batch_s, may_try=False), _count_proven(observation, batch_s))
+        # A burst after batches that say little about the cost is not yet an overload: one batch, held by the bound, shows it.
+        is_unproven = not self._ramp.has_worked and observation.period_s < self.batch_time_s / 2.0
+        is_unproven = is_unproven and self._ramp.is_beyond(expected)
+        keep = min(1.0, limit / expected) if expected > 0 and not is_unproven else 1.0
+        has_line = observation.has_ages and self.expired == "shed" and keep < 1.0
+        rule = (
+            AgeRule(_now_s(observation) - self.batch_time_s, max(keep, self.floor), min(keep, self.floor)) if has_line else None
         )
+        return Decision(keep, full_rows=_EARLY * max(expected, limit), age=rule)
+
+    # -- what the user should know ---------------------------------------------------------------------------------------
+
+    def _judge_reach(self) -> None:
+        """Decide whether the target can be reached: the shortest batches are all overhead. Both ways with some slack."""
+        overhead_s = self.model.overhead_s
+        if overhead_s is None or self.model.cost_s is None:
+            return
+        least_s = (2.0 if self.prefer == "even" else 1.0) * overhead_s + self._clock.latency_s
+        slack = _LEAVE if self._is_out_of_reach else _ENTER
+        self._is_out_of_reach = least_s > slack * self.worst * self.delay_target_s
+
+    def _note(self) -> str | None:
+        """Return what the user should know and has not been told."""
+        if self._is_out_of_reach and "reach" not in self._said:
+            self._said.append("reach")
+            latency_s = self._clock.latency_s
+            old = f", and rows are {latency_s:.2g} s old when they can be read" if latency_s > 0.0 else ""
+            return (
+                f"the delay target of {self.delay_target_s:g} s can't be reached, whatever is shed: a batch takes "
+                f"{self.model.overhead_s:.2g} s without any rows{old}; holding {self.wait_s / self.worst:.2g} s instead"
+            )
+        rate = self._lag.rate
+        if self._lag.is_hopeless and rate and "cap" not in self._said and self.unit == "rows":
+            self._said.append("cap")
+            return (
+                f"the source is capped at about {self._lag.size:,} rows per batch, and about {rate:,.0f} rows/s arrive: no "
+                f"shedding holds the target; a cap of {math.ceil(rate * self.batch_time_s):,} rows would do"
+            )
+        if self._is_feeling and "start" not in self._said:
+            self._said.append("start")
+            return (
+                f"nothing is known of the cost of a row yet, so at most {self._ramp.first_rows:,.0f} {self.unit} per batch are "
+                "kept until batches prove short; give a first cost to keep more from the start"
+            )
+        return None
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
-        return {"model": self.model.snapshot()} | {name: getattr(self, f"_{name}") for name in self._STATE}
+        parts = {"model": self.model.snapshot(), "ramp": self._ramp.snapshot(), "lag": self._lag.snapshot()}
+        parts |= {"clock": self._clock.snapshot()}
+        cold_batch = None if self._cold_batch is None else list(self._cold_batch)
+        values = {name: getattr(self, f"_{name}") for name in self._STATE}
+        return parts | values | {"cold_batch": cold_batch, "said": list(self._said)}
 
     def restore(self, state: Mapping[str, Any]) -> Self:
         """Continue from a snapshot, and return the controller."""
         self.model.restore(state["model"])
+        self._ramp.restore(state["ramp"])
+        self._lag.restore(state["lag"])
+        self._clock.restore(state["clock"])
         for name in self._STATE:
             setattr(self, f"_{name}", state[name])
+        self._cold_batch = None if state["cold_batch"] is None else tuple(state["cold_batch"])
+        self._said = list(state["said"])
         return self
 
-    _STATE = ("last_start_s", "rate", "largest", "has_worked", "has_warned")
+    _STATE = ("last_start_s", "rate", "is_out_of_reach", "is_started", "is_feeling", "newest", "unevenness")
 
 
+def _smooth_rate(rate: float | None, rows: float, gathered_s: float) -> float | None:
+    """Return how many rows arrive per second; the latest batch counts half."""
+    if gathered_s < SHORTEST_S:
+        return rate
+    return rows / gathered_s if rate is None else 0.5 * (rows / gathered_s + rate)
+
+
+def _count_proven(observation: Observation, batch_s: float) -> float:
+    """Return the rows that fit for sure: r times the rows of a batch take at most r times as long, for any r above 1."""
+    period_s = observation.period_s
+    return observation.kept * batch_s / period_s if SHORTEST_S <= period_s <= batch_s else 0.0
+
+
+def _is_overdue(model: BatchFilter, rows: float, waited_s: float, wait_s: float) -> bool:
+    """Whether rows have waited for an engine that stood still, and take a time that makes the next ones wait too."""
+    batch_s = (model.overhead_s or 0.0) + (model.cost_s or 0.0) * rows
+    return waited_s + batch_s > _PATIENCE * wait_s and batch_s > wait_s / 4.0
+
+
+def _warm_up_s(model: BatchFilter, cold_batch: tuple[int, float] | None) -> float:
+    """Return how much longer the first batch of a run takes, judging by the rows and the time of one before."""
+    if cold_batch is None or model.overhead_s is None or model.cost_s is None:
+        return 0.0
+    rows, period_s = cold_batch
+    return max(0.0, period_s - model.overhead_s - model.cost_s * rows)
+
+
+def _now_s(observation: Observation) -> float:
+    return observation.taken_s if observation.taken_s is not None else observation.end_s
+
+
+def _check_options(worst: float, prefer: str, expired: str, floor: float, first_cost_s: float | None) -> None:
+    if not 0.1 <= worst <= 2.0:
+        raise PenstockError(f"worst must lie in [0.1, 2], got {worst}")
+    if prefer not in ("even", "fresh"):
+        raise PenstockError(f"prefer must be 'even' or 'fresh', got {prefer!r}")
+    if expired not in ("shed", "keep"):
+        raise PenstockError(f"expired must be 'shed' or 'keep', got {expired!r}")
+    if not (math.isfinite(floor) and 0.0 <= floor < 1.0):
+        raise PenstockError(f"floor must lie in [0, 1), got {floor}")
+    if first_cost_s is not None and not (math.isfinite(first_cost_s) and first_cost_s > 0):
+        raise PenstockError(f"first_cost_s must be positive, got {first_cost_s}")
+
+
+_FIRST_ROWS_PER_S, _LEAST_ROWS = 1000.0, 100.0
 _LEAST_SHARE = 0.1
-_STRETCH = 4.0
 _REUSE = 0.5
 # The share of the expected rows from which on a bounded gate keeps fewer: a batch of the expected size loses little by it.
 _EARLY = 0.8
+_ROOMY = 5.0
+_CATCH_UP = 0.9
+_PATIENCE = 1.15
+_FIRST_UNEVENNESS, _SLOWLY, _MARGIN = 0.01, 0.2, 1.5
+_NOISE, _MOST_UNEVEN, _FLOOD = 0.1, 5.0, 3.0
+_ENTER, _LEAVE = 0.95, 0.85

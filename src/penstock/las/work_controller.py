@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from penstock.control.base import Controller, Decision, GateCount, Observation
+from penstock.control.micro_batch import MicroBatch
 from penstock.las.bucket_keeps import BucketKeeps
 
 __all__ = ["WorkController"]
@@ -35,6 +36,9 @@ class WorkController(Controller):
         super().__init__(inner.delay_target_s)
         self._inner, self._model, self._is_timed = inner, model, is_timed
         self.cores = cores
+        if isinstance(inner, MicroBatch):
+            inner.suppose_cost(1e-6 / cores)  # a microsecond of work
+            inner.unit = "microseconds of work"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WorkController:
         """Return a query's own controller, on the one model that its gate reads."""
@@ -54,6 +58,8 @@ class WorkController(Controller):
                 observation,
                 gates={"work": GateCount(round(offered_us), round(kept_us))},
                 upcoming_rows=upcoming_us,
+                expired=round(observation.expired * row_us),
+                left_rows=None if observation.left_rows is None else round(observation.left_rows * row_us),
                 backlog_rows={name: round(rows * row_us) for name, rows in observation.backlog_rows.items()},
             )
         )
@@ -61,6 +67,15 @@ class WorkController(Controller):
             # Nothing is known of whole batches yet, but of rows: half of the target on all cores is safe to begin with.
             return replace(decision, keep=min(1.0, 0.5e6 * self.delay_target_s * self.cores / upcoming_us))
         return decision
+
+    def start(self) -> Decision:
+        """Return what the inner controller says, which has seen no rows either."""
+        return self._inner.start()
+
+    def change_target(self, delay_target_s: float) -> None:
+        """Hold another delay from the next decision on."""
+        super().change_target(delay_target_s)
+        self._inner.change_target(delay_target_s)
 
     def _learn(self, observation: Observation) -> None:
         """Learn from the time of a whole batch."""
