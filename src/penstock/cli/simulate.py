@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.control import Controller, controller_named
-from penstock.duration import parse_duration
+from penstock.control import controller_named
+from penstock.duration import is_zero_duration, parse_duration
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -62,13 +63,53 @@ def simulate(  # noqa: PLR0917 - typer makes options of them, which is also why 
         None, "--assume-cost", help="Give the controller this cost; otherwise it learns the cost."
     ),
     assume_headroom: float | None = typer.Option(None, "--assume-headroom", help="Give the controller this headroom."),
+    worst: float | None = typer.Option(None, "--worst", help="micro-batch: the longest wait of a row, in targets; 1 by default."),
+    prefer: str | None = typer.Option(None, "--prefer", help="micro-batch: even (default) or fresh."),
+    expired: str | None = typer.Option(
+        None, "--expired", help="micro-batch: shed (default) or keep rows that can't meet the target any more."
+    ),
+    floor: float | None = typer.Option(None, "--floor", help="micro-batch: the least share of older rows to keep."),
+    first_cost: str | None = typer.Option(None, "--first-cost", help="micro-batch: CPU time per row to start with."),
+    max_loss: float = typer.Option(1.0, "--max-loss", help="Never shed more than this share over a minute."),
+    bounded: bool = typer.Option(True, "--bounded/--unbounded", help="by-arrival: bound what a batch keeps, as gates do."),
+    backlog: str = typer.Option("0s", "--backlog", help="The job starts this long after the first arrivals."),
+    cap: int | None = typer.Option(None, "--cap", help="The most rows that the source gives to a batch."),
+    cold: str | None = typer.Option(None, "--cold", help="The engine is cold: its first batch takes this much longer."),
+    noise: float = typer.Option(0.0, "--noise", help="Relative deviation of a batch's time, such as 0.05."),
+    stall: str = typer.Option("0s", "--stall", help="The engine stops for this long, every --stall-every."),
+    stall_every: str = typer.Option("15s", "--stall-every", help="Time between two stalls."),
+    down_at: str | None = typer.Option(None, "--down-at", help="The job ends at this time, and starts again after --down-for."),
+    down_for: str = typer.Option("60s", "--down-for", help="How long it is down."),
+    clock: str | None = typer.Option(None, "--clock", help="Arrival times are multiples of this, such as 1s."),
+    latency: str = typer.Option("0s", "--latency", help="Rows can be read this long after they arrived."),
+    ages: bool = typer.Option(True, "--ages/--no-ages", help="Whether rows say when they arrived."),
     seed: int = typer.Option(0, "--seed", help="The same seed gives the same run."),
     plot: Path | None = typer.Option(None, "--plot", help="Draw delay, keep and rate into this file (.png, .svg, .pdf)."),
     as_json: bool = typer.Option(False, "--json", help="Print the numbers as JSON and nothing else."),
 ) -> None:
     """Simulate what shedding would do to your traffic: any controller on any arrivals."""
     target_s = parse_duration(delay_target, "--delay-target")
-    law = _make_controller(controller, target_s, assume_cost, assume_headroom)
+    options: dict[str, Any] = {
+        "cost_s": None if assume_cost is None else parse_duration(assume_cost, "--assume-cost"),
+        "headroom": assume_headroom,
+        "worst": worst,
+        "prefer": prefer,
+        "expired": expired,
+        "floor": floor,
+        "first_cost_s": None if first_cost is None else parse_duration(first_cost, "--first-cost"),
+    }
+    law = controller_named(controller, target_s, **{name: value for name, value in options.items() if value is not None})
+    conditions: dict[str, Any] = {
+        "start_s": _parse_time(backlog, "--backlog"),
+        "cap": cap,
+        "cold_s": None if cold is None else _parse_time(cold, "--cold"),
+        "stall_s": _parse_time(stall, "--stall"),
+        "stall_every_s": parse_duration(stall_every, "--stall-every") if not is_zero_duration(stall) else math.inf,
+        "down_at_s": math.inf if down_at is None else _parse_time(down_at, "--down-at"),
+        "down_s": _parse_time(down_for, "--down-for") if down_at is not None else 0.0,
+        "latency_s": _parse_time(latency, "--latency"),
+        "has_ages": ages,
+    }
     chosen = engine or (Engine.by_batch if controller == "micro-batch" else Engine.queue)
     if chosen is Engine.queue and controller == "micro-batch":
         raise PenstockError("--engine queue has no micro-batches to control: choose by-batch, by-arrival or another controller")
@@ -76,12 +117,16 @@ def simulate(  # noqa: PLR0917 - typer makes options of them, which is also why 
         raise PenstockError(f"--headroom must lie in (0, 1], got {headroom}")
     _check_plot(plot)
     arrivals = _load_arrivals(trace, generator, rate, duration, speed=speed, seed=seed)
+    if clock is not None:
+        tick_s = parse_duration(clock, "--clock")
+        arrivals = tick_s * (arrivals // tick_s)
     costs = _parse_costs(cost, cost_after, float(arrivals[-1]))
 
-    from penstock.simulation.micro_batch_engine import simulate_micro_batches  # noqa: PLC0415 - commands load what they need
+    from penstock.simulation.micro_batch_engine import Conditions, simulate_micro_batches  # noqa: PLC0415 - commands load what they need
     from penstock.simulation.queue import simulate_queue  # noqa: PLC0415
 
     if chosen is Engine.queue:
+        _refuse_conditions(conditions, noise, max_loss)
         period_s = parse_duration(period, "--period")
         outcome = simulate_queue(arrivals, law, cost_s=costs, period_s=period_s, headroom=headroom, seed=seed)
     else:
@@ -92,6 +137,10 @@ def simulate(  # noqa: PLR0917 - typer makes options of them, which is also why 
             overhead_s=parse_duration(overhead, "--overhead"),
             headroom=headroom,
             how="by batch" if chosen is Engine.by_batch else "by arrival",
+            bounded=bounded,
+            conditions=Conditions(**conditions),
+            max_loss=max_loss,
+            noise=noise,
             seed=seed,
         )
     if plot is not None:
@@ -102,13 +151,35 @@ def simulate(  # noqa: PLR0917 - typer makes options of them, which is also why 
         _show(outcome, controller, chosen, arrivals)
 
 
-def _make_controller(name: str, target_s: float, assume_cost: str | None, assume_headroom: float | None) -> Controller:
-    options: dict[str, Any] = {}
-    if assume_cost is not None:
-        options["cost_s"] = parse_duration(assume_cost, "--assume-cost")
-    if assume_headroom is not None:
-        options["headroom"] = assume_headroom
-    return controller_named(name, target_s, **options)
+def _parse_time(text: str, option: str) -> float:
+    """Return seconds; unlike a duration, they may be none."""
+    return 0.0 if is_zero_duration(text) else parse_duration(text, option)
+
+
+def _refuse_conditions(conditions: dict[str, Any], noise: float, max_loss: float) -> None:
+    """The queue engine knows nothing of batches, caps and restarts."""
+    ideal = {
+        "cap": None,
+        "cold_s": None,
+        "start_s": 0.0,
+        "stall_s": 0.0,
+        "down_at_s": math.inf,
+        "latency_s": 0.0,
+        "has_ages": True,
+    }
+    names = {
+        "cap": "cap",
+        "cold_s": "cold",
+        "start_s": "backlog",
+        "stall_s": "stall",
+        "down_at_s": "down-at",
+        "latency_s": "latency",
+        "has_ages": "no-ages",
+    }
+    given = [f"--{names[name]}" for name, value in ideal.items() if conditions[name] != value]
+    given += [option for option, is_given in (("--noise", noise > 0), ("--max-loss", max_loss < 1)) if is_given]
+    if given:
+        raise PenstockError(f"{given[0]} belongs to the micro-batch engines: choose --engine by-batch or by-arrival")
 
 
 def _check_plot(path: Path | None) -> None:
@@ -167,10 +238,14 @@ def _show(outcome: Outcome, controller: str, engine: Engine, arrivals: NDArray[n
         ("worst violation", f"{outcome.max_violation_s:.2f} s"),
         ("kept", f"{outcome.kept:,} ({1 - outcome.loss:.1%})"),
         ("shed", f"{outcome.offered - outcome.kept:,} ({outcome.loss:.1%})"),
+        ("of those expired", f"{outcome.expired:,} ({outcome.expired / max(1, outcome.offered):.1%})"),
         ("kept per second", f"{outcome.kept / length_s:,.0f} rows"),
     ):
         table.add_row(name, value)
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    console.print(table)
+    for note in outcome.notes:
+        console.print(f"! {note}", style="yellow", soft_wrap=True)
 
 
 def _draw(outcome: Outcome, path: Path, controller: str) -> None:
