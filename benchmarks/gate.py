@@ -11,6 +11,7 @@ arms:
 - the same with the arrival time read for every row, as a gate by arrival does; otherwise the plan computes it only for
   kept rows;
 - gate by batch: keep 0.5 for all rows; no arrival column;
+- gate by batch with ages: rows older than a moment in the middle are shed, all others kept, so that half is kept too;
 - gate by arrival: a ring of slots with 200 decisions, rows spread over all of it; also with every column hashed as
   identity;
 - gate by arrival that is bounded, with a bound that no task reaches; gate by arrival with three classes;
@@ -68,6 +69,7 @@ def _result(cost_s: dict[str, float]) -> Result:
     ]
     bars = [
         Bar.at_most("gate by arrival / rand(), whole plan", gate / rand, 1.25),
+        Bar.at_most("gate by batch with ages / rand(), whole plan", cost_s["gate by batch, ages"] / rand, 1.25),
         Bar.at_least("mapInArrow / gate by arrival, whole plan", python / gate, 10.0),
     ]
     return Result("gate", rows, bars)
@@ -92,16 +94,20 @@ def _native_arms(spark: SparkSession, rows: int) -> dict[str, DataFrame]:
         "rand() < 0.5": base.where(F.rand() < 0.5),
         "rand() < 0.5, arrival read": base.where((F.rand() < 0.5) & (F.unix_micros("arrival") > 0)),
         "gate by batch": _apply_gate(base, "batch", identity=("id",)),
-        "gate by arrival": _apply_gate(base, "arrival", arrival="arrival", identity=("id",)),
-        "gate by arrival, all columns hashed": _apply_gate(base, "all", arrival="arrival"),
+        "gate by batch, ages": _apply_gate(base, "ages", by="batch", arrival="arrival", identity=("id",)),
+        "gate by arrival": _apply_gate(base, "arrival", arrival="arrival", identity=("id",), is_bounded=False),
+        "gate by arrival, all columns hashed": _apply_gate(base, "all", arrival="arrival", is_bounded=False),
         "gate by arrival, bounded": _apply_gate(base, "bounded", arrival="arrival", identity=("id",), is_bounded=True),
-        "gate by arrival, 3 classes": _apply_gate(base, "classes", arrival="arrival", identity=("id",), priorities=priorities),
+        "gate by arrival, 3 classes": _apply_gate(
+            base, "classes", arrival="arrival", identity=("id",), priorities=priorities, is_bounded=False
+        ),
     }
 
 
-def _apply_gate(df: DataFrame, name: str, **options: Any) -> DataFrame:
+def _apply_gate(df: DataFrame, name: str, by: str = "arrival", **options: Any) -> DataFrame:
     from penstock.decision.gate_state import SlotGate  # noqa: PLC0415 - belongs to the gate
-    from penstock.drop.tables import slot_of  # noqa: PLC0415
+    from penstock.drop.tables import slot_of, to_micros  # noqa: PLC0415
+    from penstock.journal.records import OlderRows  # noqa: PLC0415
     from penstock.spark.gates import GateSpecification, build_gate  # noqa: PLC0415 - needs Spark
 
     now_s = time.time()
@@ -111,6 +117,11 @@ def _apply_gate(df: DataFrame, name: str, **options: Any) -> DataFrame:
     if options.get("arrival") is None:
         gate.publish(state.put_in_force(state.entries(0.5)))
         return kept
+    if by == "batch":
+        older = OlderRows(to_micros(now_s - _SPAN_S / 2), state.entries(0.0))
+        gate.publish(state.put_in_force(state.entries(1.0), older, to_micros(now_s)))
+        return kept
+    gate.set_how(by_arrival=True)
     for number in range(_DECISIONS):  # keeps around one half, over the whole span
         slot = slot_of(now_s - _SPAN_S * (1 - number / _DECISIONS))
         state.put_in_force_from(slot, state.entries(0.4 if number % 2 else 0.6))

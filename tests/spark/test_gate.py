@@ -21,8 +21,9 @@ from pyspark.sql import functions as F
 
 from penstock import Priorities
 from penstock.drop.hashing import gate_seed, uniform
-from penstock.drop.tables import SLOT_SHIFT, SLOTS, KeepTable
+from penstock.drop.tables import SLOT_SHIFT, SLOTS, BatchTable, KeepTable, to_micros
 from penstock.errors import PenstockError
+from penstock.journal.records import OlderRows
 from penstock.spark.gates import Gate, GateSpecification, build_gate
 from penstock.spark.plan_counts import PlanCounter
 
@@ -40,8 +41,11 @@ def rows(spark: SparkSession, count: int = 20_000) -> DataFrame:
     return spark.range(0, count, 1, 2).select("id", arrival.alias("arrival"), (F.col("id") % 3).alias("kind"))
 
 
-def build(df: DataFrame, **options: Any) -> tuple[Gate, DataFrame]:
-    return build_gate(df, GateSpecification(**{"name": "g", "arrival": "arrival", "identity": ("id",), **options}), BASE_S)
+def build(df: DataFrame, *, by_arrival: bool = False, **options: Any) -> tuple[Gate, DataFrame]:
+    defaults = {"name": "g", "arrival": "arrival", "identity": ("id",), "is_bounded": False}
+    gate, gated = build_gate(df, GateSpecification(**{**defaults, **options}), BASE_S)
+    gate.set_how(by_arrival=by_arrival)
+    return gate, gated
 
 
 def set_by_batch(gate: Gate, *entries: float) -> None:
@@ -60,9 +64,51 @@ def test_set_by_batch_it_keeps_what_the_twin_keeps(spark: SparkSession) -> None:
         assert ids(gated) == np.flatnonzero(u < keep).tolist()
 
 
+@pytest.mark.parametrize("is_bounded", [False, None])
+def test_by_batch_old_rows_have_entries_of_their_own(spark: SparkSession, is_bounded: bool | None) -> None:
+    """With classes and weights, whether or not the gate would be bounded by arrival; the twin is numpy's."""
+    count = 9_000
+    gate, gated = build(
+        rows(spark, count), is_bounded=is_bounded, weight_column="w", priorities=Priorities("kind", {0: 10, 1: 3, 2: 1})
+    )
+    micros = np.arange(count) * 1000 + int(BASE_S * 1e6)
+    older = OlderRows(int(micros[3_000]), (0.2, 0.0, 0.1, 0.0))
+    tables = gate.state.put_in_force((0.9, 0.5, 0.3, 0.0), older, int(micros[8_000]))
+    gate.publish(tables)
+    keep = tables[0].lookup_arrivals(micros, np.arange(count) % 3)
+    passes = uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep
+    weights = {row["id"]: row["w"] for row in gated.select("id", "w").collect()}
+    assert sorted(weights) == np.flatnonzero(passes).tolist()
+    assert [weights[one] for one in np.flatnonzero(passes)] == pytest.approx((1 / keep[passes]).tolist())
+    reading = gate.take_reading()
+    assert reading.kept == passes.sum()
+    assert reading.expired == (~passes[:3_000]).sum()
+    assert reading.mean_expired_arrival_s == pytest.approx(micros[:3_000][~passes[:3_000]].mean() / 1e6, abs=0.002)
+    assert reading.mean_arrival_s == pytest.approx(micros[passes].mean() / 1e6, abs=0.002)
+    assert reading.from_future == passes[8_001:].sum()
+
+
+def test_by_batch_strange_arrival_times_lose_nothing(spark: SparkSession) -> None:
+    """Null, the epoch, before it, the last microsecond of the year 9999: none breaks a sum, and no null is old."""
+    times = [None, 0, -5, -62_135_596_800_000_000, 253_402_300_799_999_999, int(BASE_S * 1e6), int(BASE_S * 1e6) + 5]
+    df = spark.createDataFrame([(number, micros) for number, micros in enumerate(times)], "id bigint, micros bigint")
+    df = df.select("id", F.timestamp_micros("micros").alias("arrival")).coalesce(1)
+    gate, gated = build(df)
+    set_by_batch(gate, 1.0)
+    assert ids(gated) == list(range(len(times)))
+    reading = gate.take_reading()
+    assert (reading.kept, reading.null_arrivals, reading.expired) == (6, 1, 0)
+    gate.publish(gate.state.put_in_force((1.0,), OlderRows(to_micros(BASE_S), (0.0,)), to_micros(BASE_S)))
+    assert ids(gated) == [0, 4, 5, 6]
+    reading = gate.take_reading()
+    assert (reading.kept, reading.null_arrivals, reading.expired, reading.from_future) == (3, 1, 3, 2)
+    gate.publish((BatchTable.of((0.0,), older=(0.0,), line=to_micros(BASE_S)),))
+    assert ids(gated) == [], "by batch, a row without an arrival is as new as any"
+
+
 def test_set_by_arrival_it_keeps_what_the_twin_keeps(spark: SparkSession) -> None:
     count = 20_000
-    gate, gated = build(rows(spark, count))
+    gate, gated = build(rows(spark, count), by_arrival=True)
     slots = (np.arange(count) * 1000 + int(BASE_S * 1e6)) >> SLOT_SHIFT
     for place, keep in enumerate((0.5, 0.1, 0.9)):
         gate.state.ring.decide(int(slots[0]) + 20 + 40 * place, [keep])
@@ -74,7 +120,7 @@ def test_set_by_arrival_it_keeps_what_the_twin_keeps(spark: SparkSession) -> Non
 
 def test_rows_older_than_the_table_take_its_oldest_entry_and_are_counted(spark: SparkSession) -> None:
     count = 1000
-    gate, gated = build(rows(spark, count))
+    gate, gated = build(rows(spark, count), by_arrival=True)
     gate.state.ring.decide(((int(BASE_S * 1e6)) >> SLOT_SHIFT) - 5, [0.5])
     gate.state.ring.decide((int(BASE_S * 1e6) >> SLOT_SHIFT) + 3 * SLOTS, [0.0])
     gate.publish(gate.state.tables())
@@ -96,7 +142,7 @@ def test_classes_have_a_keep_each_and_the_unnamed_share_one(spark: SparkSession)
 def test_classes_may_be_an_expression_and_set_by_arrival(spark: SparkSession) -> None:
     count = 9_000
     big = F.when(F.col("id") >= 4_000, "big").otherwise("small")
-    gate, gated = build(rows(spark, count), priorities=Priorities(big, {"big": 2, "small": 1}))
+    gate, gated = build(rows(spark, count), by_arrival=True, priorities=Priorities(big, {"big": 2, "small": 1}))
     slots = (np.arange(count) * 1000 + int(BASE_S * 1e6)) >> SLOT_SHIFT
     gate.state.ring.decide(int(slots[0]) + 10, [0.8, 0.1, 0.0])
     gate.publish(gate.state.tables())
@@ -107,7 +153,7 @@ def test_classes_may_be_an_expression_and_set_by_arrival(spark: SparkSession) ->
 def test_a_bounded_gate_keeps_what_the_twin_keeps(spark: SparkSession) -> None:
     """Two partitions of ten thousand rows; in full are first all, then 1,000, then 3,000 of each."""
     count = 20_000
-    gate, gated = build(rows(spark, count), is_bounded=True, weight_column="w")
+    gate, gated = build(rows(spark, count), by_arrival=True, is_bounded=True, weight_column="w")
     assert gated.columns == ["id", "arrival", "kind", "w"]
     slots = (np.arange(count) * 1000 + int(BASE_S * 1e6)) >> SLOT_SHIFT
     gate.state.ring.decide(int(slots[0]) + 20, [0.8, 1_000.0])
@@ -142,10 +188,11 @@ def test_weights_undo_the_drop(spark: SparkSession) -> None:
         assert row["n"] == pytest.approx(20_000 / 3, rel=0.1)
 
 
-def test_rows_without_arrival_are_kept_and_counted(spark: SparkSession) -> None:
+def test_by_arrival_rows_without_arrival_are_kept_and_counted(spark: SparkSession) -> None:
     df = rows(spark, 1000).withColumn("arrival", F.when(F.col("id") % 4 != 0, F.col("arrival")))
-    gate, gated = build(df, weight_column="w")
-    set_by_batch(gate, 0.0)
+    gate, gated = build(df, by_arrival=True, weight_column="w")
+    gate.state.ring.decide(0, [0.0])
+    gate.publish(gate.state.tables())
     assert ids(gated) == list(range(0, 1000, 4))
     assert gate.take_reading().null_arrivals == 250
     assert {row["w"] for row in gated.select("w").distinct().collect()} == {1.0}
@@ -203,7 +250,7 @@ def compilations(spark: SparkSession) -> int:
 def test_a_new_table_needs_no_new_code(spark: SparkSession, tmp_path: Path, by_arrival: bool) -> None:
     """Spark counts its compilations: a running query with a changing table has none."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 2_000).option("numPartitions", 2).load()
-    gate, gated = build(source, arrival="timestamp", identity=("value",), weight_column="w")
+    gate, gated = build(source, by_arrival=by_arrival, arrival="timestamp", identity=("value",), weight_column="w")
     kept: list[int] = []
     compiled: list[int] = []
 

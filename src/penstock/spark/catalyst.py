@@ -19,7 +19,7 @@ from penstock.drop.tables import KeepTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RowMeter", "SCALE", "TableCell", "TimeMeter", "new_tag", "seeded_hash", "tag_condition"]
+__all__ = ["RowMeter", "SCALE", "Switch", "TableCell", "TimeMeter", "new_tag", "seeded_hash", "tag_condition"]
 
 # Unique in the driver, so that gates of several shedders in one query can be distinguished; far from the small numbers that a
 # filter of the user might contain.
@@ -51,32 +51,74 @@ class TableCell:
         self._array.pointTo(packed, self._base, len(packed))
 
     def oldest(self) -> Column:
-        """Return the oldest slot of the table in force."""
+        """Return the oldest slot of the table in force or, set by batch, the moment before which rows are old."""
         return self._call("getLong", "long", F.lit(0))
+
+    def latest(self) -> Column:
+        """Return the moment after which rows come from the future."""
+        return self._call("getLong", "long", F.lit(1))
+
+    def last(self) -> Column:
+        """Return the index of the last slot of the table in force."""
+        return self._call("getLong", "long", F.lit(2))
 
     def threshold(self, entry: Column) -> Column:
         """Return an entry of the table in force: keep times ``SCALE``; null where ``entry`` is null."""
-        return self._call("getDouble", "double", entry + F.lit(1))
+        return self._call("getDouble", "double", entry + F.lit(_HEADER))
 
     def _call(self, method: str, kind: str, index: Column) -> Column:
-        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        types = self._jvm.org.apache.spark.sql.types.DataType
-        arguments = self._jvm.PythonUtils.toSeq([_expression(self._jvm, index)])
-        argument_kinds = self._jvm.PythonUtils.toSeq([types.fromJson('"integer"')])
-        literal = expressions.Literal.fromObject(self._array)
-        propagate_null, nullable, deterministic = True, False, False
-        call = expressions.objects.Invoke(
-            literal, method, types.fromJson(f'"{kind}"'), arguments, argument_kinds, propagate_null, nullable, deterministic
-        )
-        return _column(self._jvm, call)
+        return _read_array(self._jvm, self._array, method, kind, index, is_constant=False)
+
+
+class Switch:
+    """A condition that is set before a query starts and stays as it is: the optimiser removes what it rules out.
+
+    In the plan it is a call that Spark may evaluate while it optimises, which it does anew for every micro-batch.
+    """
+
+    def __init__(self, spark: SparkSession, *, is_on: bool = False) -> None:
+        self._jvm = _jvm(spark)
+        self._array = self._jvm.org.apache.spark.sql.catalyst.expressions.UnsafeArrayData()
+        self._base = self._jvm.org.apache.spark.unsafe.Platform.BYTE_ARRAY_OFFSET
+        self.is_on = is_on
+        self.turn(is_on=is_on)
+
+    def turn(self, *, is_on: bool) -> None:
+        """Set it."""
+        packed = bytearray(struct.pack("<qqq", 1, 0, int(is_on)))
+        self._array.pointTo(packed, self._base, len(packed))
+        self.is_on = is_on
+
+    def column(self) -> Column:
+        """Return the condition."""
+        return _read_array(self._jvm, self._array, "getLong", "long", F.lit(0), is_constant=True) > F.lit(0).cast("bigint")
+
+
+def _read_array(jvm: Any, array: Any, method: str, kind: str, index: Column, *, is_constant: bool) -> Column:
+    """Return a call that reads an element of an ``UnsafeArrayData``."""
+    expressions = jvm.org.apache.spark.sql.catalyst.expressions
+    types = jvm.org.apache.spark.sql.types.DataType
+    arguments = jvm.PythonUtils.toSeq([_expression(jvm, index)])
+    argument_kinds = jvm.PythonUtils.toSeq([types.fromJson('"integer"')])
+    literal = expressions.Literal.fromObject(array)
+    propagate_null, nullable = True, False
+    call = expressions.objects.Invoke(
+        literal, method, types.fromJson(f'"{kind}"'), arguments, argument_kinds, propagate_null, nullable, is_constant
+    )
+    return _column(jvm, call)
+
+
+_HEADER = 3
+"""Elements of a table before its entries."""
 
 
 def _pack(table: KeepTable) -> bytearray:
     """Lay a table out as a Spark array without nulls: the length, one null bit per element in whole words, then 8 bytes each."""
     thresholds = np.ascontiguousarray(table.keeps.ravel() * SCALE, dtype="<f8")
-    length = 1 + len(thresholds)
+    length = _HEADER + len(thresholds)
     null_words = (length + 63) // 64
-    return bytearray(struct.pack("<q", length) + bytes(8 * null_words) + struct.pack("<q", table.oldest) + thresholds.tobytes())
+    header = struct.pack("<qqq", table.oldest, table.latest, len(table.keeps) - 1)
+    return bytearray(struct.pack("<q", length) + bytes(8 * null_words) + header + thresholds.tobytes())
 
 
 class RowMeter:

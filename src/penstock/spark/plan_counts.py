@@ -1,7 +1,7 @@
 """Rows offered and kept at the gates of a batch, read from the metrics that Spark keeps anyway.
 
 A gate is two filters, and Spark counts the output rows of each filter in the plan. While ``foreachBatch`` runs, the plan of the
-batch is available, and usually it still is when the batch of a native sink is reported. If it is not, the SQL status store has
+batch is available, and usually it still is when a batch by arrival is reported. If it is not, the SQL status store has
 the counts per execution.
 """
 
@@ -41,7 +41,7 @@ class PlanCounter:
         """Return how many tasks the batch had at each bounded gate; only in the first batches, because it calls the JVM."""
         tasks = {}
         for gate in self._gates:
-            if gate.specification.is_bounded and counts[gate.name].offered and self._task_lookups < _TASK_LOOKUPS:
+            if gate.specification.is_bounded_by_arrival and counts[gate.name].offered and self._task_lookups < _TASK_LOOKUPS:
                 self._task_lookups += 1
                 tasks[gate.name] = sum(int(node.execute().getNumPartitions()) for node in self._find_filters(plan)[gate.kept_tag])
         return tasks

@@ -2,11 +2,13 @@
 
 ``specification`` says what a user asked for and checks it. ``row_filter`` and ``window_filter`` are the expressions,
 ``class_index`` says which entry of the table a row reads, ``meters`` count, and ``gate`` puts the four together.
+``whole_windows`` removes results that whole windows leave in part.
 """
 
 from __future__ import annotations
 
 from penstock.spark.gates.gate import Gate, build_gate
 from penstock.spark.gates.specification import GateSpecification
+from penstock.spark.gates.whole_windows import keep_whole_windows
 
-__all__ = ["Gate", "GateSpecification", "build_gate"]
+__all__ = ["Gate", "GateSpecification", "build_gate", "keep_whole_windows"]

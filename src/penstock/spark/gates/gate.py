@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 
 from penstock.decision.events import MeterReading
 from penstock.decision.gate_state import GateState
-from penstock.drop.tables import KeepTable
+from penstock.drop.tables import BatchTable, KeepTable
 from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.errors import PenstockError
 from penstock.spark.catalyst import new_tag
@@ -60,10 +60,22 @@ class Gate:
         """Put the gate on a DataFrame with the columns it was built for, such as the next micro-batch."""
         return self._filter.apply(df, self.offered_tag, self.kept_tag, self.specification.weight_column)
 
+    def set_how(self, *, by_arrival: bool) -> None:
+        """Say how decisions take effect here, before a query starts: by arrival or, as by default, by batch."""
+        if isinstance(self._filter, RowFilter):
+            self._filter.set_how(by_arrival=by_arrival)
+            self.publish(self._filter.open_tables(by_arrival=by_arrival))
+
     def publish(self, tables: Sequence[KeepTable]) -> None:
-        """Put tables in force for every micro-batch that starts from now on."""
+        """Put tables in force for every micro-batch that starts from now on.
+
+        Tables of slots and tables of batches are read by different expressions. Another kind holds from the next batch that Spark
+        plans, which may be later than the next that runs.
+        """
         if len(tables) == len(self._published) and all(map(_is_same, tables, self._published)):
             return
+        if isinstance(self._filter, RowFilter):
+            self._filter.set_how(by_arrival=not isinstance(tables[0], BatchTable))
         for cell, table in zip(self._filter.cells, tables, strict=True):
             cell.publish(table)
         self._published = tuple(tables)
@@ -85,7 +97,12 @@ class Gate:
 
 
 def _is_same(one: KeepTable, other: KeepTable) -> bool:
-    return one.oldest == other.oldest and np.array_equal(one.keeps, other.keeps)
+    return (
+        type(one) is type(other)
+        and one.oldest == other.oldest
+        and one.latest == other.latest
+        and np.array_equal(one.keeps, other.keeps)
+    )
 
 
 def build_gate(df: DataFrame, specification: GateSpecification, base_s: float) -> tuple[Gate, DataFrame]:

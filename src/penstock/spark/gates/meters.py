@@ -21,6 +21,8 @@ __all__ = ["GateMeters"]
 
 _TICK_SHIFT = 10
 """Arrival times are summed in ticks of 2^10 microseconds: a shift instead of a division."""
+_TIME_BITS = 49
+"""Bits of an arrival time that count, nine years around the gate's: no sum of timestamps far off overflows."""
 
 
 class GateMeters:
@@ -34,6 +36,8 @@ class GateMeters:
         self._kept = RowMeter(spark)
         self._null_arrivals = RowMeter(spark)
         self._older = RowMeter(spark)
+        self._expired = RowMeter(spark)
+        self._from_future = RowMeter(spark)
         self._offered_by_class = [RowMeter(spark) for _ in range(classes)] if index.counts_offered else []
         self._kept_by_class = [RowMeter(spark) for _ in range(classes)] if index.counts_kept else []
 
@@ -41,23 +45,36 @@ class GateMeters:
         """Return a condition that is always true and counts a row by its class, where that is counted."""
         return _count_by_class(index, self._offered_by_class)
 
-    def count_kept(self, schema: StructType, index: Column | None, is_recent: Column | None) -> Column:
+    def count_kept(
+        self, schema: StructType, index: Column | None, is_recent: Column | None, is_past: Column | None = None
+    ) -> Column:
         """Return a condition that is always true and counts a row that is kept.
 
-        ``is_recent`` says whether decisions reach back to the row's arrival, where that matters.
+        ``is_recent`` says whether decisions reach back to the row's arrival, ``is_past`` whether that is not in the future, where
+        it matters.
         """
-        counted = self._count_arrival(schema, is_recent)
+        counted = self._count_arrival(schema, is_recent, is_past)
         by_class = None if index is None else _count_by_class(index, self._kept_by_class)
         return counted if by_class is None else counted & by_class
 
-    def _count_arrival(self, schema: StructType, is_recent: Column | None) -> Column:
+    def count_expired(self) -> Column:
+        """Return a condition that is always true and counts a row that is shed for its age."""
+        return self._expired.add(self._ticks())
+
+    def _ticks(self) -> Column:
+        assert self._arrival is not None  # noqa: S101 - only rows that say when they arrived get here
+        since_base = F.unix_micros(column_named(self._arrival)) - F.lit(int(self._base_s * 1e6))
+        return F.shiftright(F.shiftleft(since_base, 64 - _TIME_BITS), 64 - _TIME_BITS + _TICK_SHIFT)
+
+    def _count_arrival(self, schema: StructType, is_recent: Column | None, is_past: Column | None) -> Column:
         if self._arrival is None:
             return self._kept.add(bigint(0))
         arrival = column_named(self._arrival)
-        since_base = F.unix_micros(arrival) - F.lit(int(self._base_s * 1e6))
-        counted = self._kept.add(F.shiftright(since_base, _TICK_SHIFT))
+        counted = self._kept.add(self._ticks())
         if is_recent is not None:
             counted = counted & (is_recent | self._older.add(bigint(1)))
+        if is_past is not None:
+            counted = counted & (is_past | self._from_future.add(bigint(1)))
         if not schema[self._arrival].nullable:
             return counted
         return F.when(arrival.isNull(), self._null_arrivals.add(bigint(1))).otherwise(counted)
@@ -65,15 +82,22 @@ class GateMeters:
     def take(self) -> MeterReading:
         """Read what was counted since the last call."""
         kept, ticks = self._kept.take(), self._kept.take_sum()
+        expired, expired_ticks = self._expired.take(), self._expired.take_sum()
         is_timed = kept and self._arrival is not None
         return MeterReading(
             kept=kept,
-            mean_arrival_s=self._base_s + (ticks / kept + 0.5) * (1 << _TICK_SHIFT) / 1e6 if is_timed else None,
+            mean_arrival_s=self._mean_s(ticks, kept) if is_timed else None,
             offered_by_class=tuple(meter.take() for meter in self._offered_by_class) or None,
             kept_by_class=tuple(meter.take() for meter in self._kept_by_class) or None,
             null_arrivals=self._null_arrivals.take(),
             older_than_ring=self._older.take(),
+            expired=expired,
+            mean_expired_arrival_s=self._mean_s(expired_ticks, expired) if expired else None,
+            from_future=self._from_future.take(),
         )
+
+    def _mean_s(self, ticks: int, rows: int) -> float:
+        return self._base_s + (ticks / rows + 0.5) * (1 << _TICK_SHIFT) / 1e6
 
 
 def _count_by_class(index: Column, meters: list[RowMeter]) -> Column | None:

@@ -12,9 +12,9 @@ from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, Struct
 
 from penstock.decision.gate_state import SlotGate
 from penstock.drop.hashing import gate_seed
-from penstock.drop.tables import BOUND_POWER, SLOT_SHIFT, SLOTS
+from penstock.drop.tables import BOUND_POWER, SLOT_SHIFT, KeepTable
 from penstock.drop.units import WholeKeys
-from penstock.spark.catalyst import SCALE, RowMeter, TableCell, seeded_hash, tag_condition
+from penstock.spark.catalyst import SCALE, RowMeter, Switch, TableCell, seeded_hash, tag_condition
 from penstock.spark.columns import bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
@@ -73,7 +73,11 @@ def key_types(schema: StructType, unit: WholeKeys) -> tuple[str, ...]:
 
 
 class RowFilter:
-    """Builds the filter. Its table has one entry per class, by batch for all rows, by arrival for each slot."""
+    """Builds the filter. Its table has one entry per class, by batch for old and for other rows, by arrival for each slot.
+
+    The gate is built before it is known how its query will be driven, so the filter has an expression for both ways. A switch
+    tells the optimiser which one to leave out.
+    """
 
     def __init__(self, spark: SparkSession, specification: GateSpecification, schema: StructType, base_s: float) -> None:
         unit = specification.unit
@@ -86,9 +90,12 @@ class RowFilter:
         shares = index.shares()
         self._index = index
         self._classes = shares.count
-        self.state = SlotGate(specification.name, shares, unit_name=self._unit.name, is_bounded=specification.is_bounded)
+        self.state = SlotGate(
+            specification.name, shares, unit_name=self._unit.name, is_bounded=specification.is_bounded_by_arrival
+        )
         self.state.arrival_column = self._arrival
-        self._cell = TableCell(spark, self.state.tables()[0])
+        self._by_arrival = Switch(spark)
+        self._cell = TableCell(spark, self.state.everything())
         self.cells = (self._cell,)
         self.meters = GateMeters(spark, self._arrival, base_s, index, shares.count)
 
@@ -96,51 +103,95 @@ class RowFilter:
         """Rows have no event time that matters here."""
         return None
 
+    def set_how(self, *, by_arrival: bool) -> None:
+        """Read tables of slots from the next plan on, or tables of batches."""
+        if by_arrival != self._by_arrival.is_on:
+            self._by_arrival.turn(is_on=by_arrival)
+
+    def open_tables(self, *, by_arrival: bool) -> tuple[KeepTable, ...]:
+        """Return the tables that a query starts with."""
+        return self.state.tables() if by_arrival else (self.state.everything(),)
+
     def apply(self, df: DataFrame, offered_tag: int, kept_tag: int, weight_column: str | None) -> DataFrame:
         """Return the DataFrame behind the gate."""
         index = self._index.column()
-        threshold = self._threshold(df.schema, index)
         bits = F.shiftrightunsigned(seeded_hash(self._spark, self._unit.seed, self._unit.columns(df.schema)), 11).cast("double")
         offered = df.where(tag_condition(offered_tag, self.meters.count_offered(index)))
+        by_slot = self._threshold_by_slot(df.schema, index)
         share = f"__penstock_share_{self._name}"
         if self.state.is_bounded:
             # A column of its own: read in the condition, a rank would count only the rows that get that far.
-            offered = offered.withColumn(share, self._share_by_rank(df.schema))
-            threshold = threshold * math.prod([column_named(share)] * BOUND_POWER, start=F.lit(1.0))
-        kept = (bits < threshold) & self.meters.count_kept(df.schema, index, self._is_recent())
+            ranked = F.when(self._by_arrival.column(), self._share_by_rank(df.schema)).otherwise(F.lit(1.0))
+            offered = offered.withColumn(share, ranked)
+            by_slot = by_slot * math.prod([column_named(share)] * BOUND_POWER, start=F.lit(1.0))
+        counted = self.meters.count_kept(df.schema, index, self._is_recent(), self._is_past())
+        kept = self._is_kept_by_batch(bits, index, counted)
+        if self._arrival is not None:
+            kept = F.when(self._by_arrival.column(), (bits < by_slot) & counted).otherwise(kept)
         gated = offered.where(tag_condition(kept_tag, kept))
-        weighted = gated if weight_column is None else gated.withColumn(weight_column, F.lit(SCALE) / threshold)
-        return weighted.drop(share) if self.state.is_bounded else weighted
+        if weight_column is not None:
+            gated = gated.withColumn(weight_column, F.lit(SCALE) / self._threshold(by_slot, index))
+        return gated.drop(share) if self.state.is_bounded else gated
 
-    def _threshold(self, schema: StructType, index: Column) -> Column:
-        if self._arrival is None:
-            return self._cell.threshold(index)
+    def _is_kept_by_batch(self, bits: Column, index: Column, counted: Column) -> Column:
+        """Whether a row passes. Those that do are counted, and of the others the old ones."""
         columns = self.state.ring.columns
-        entry = self._age(self._arrival) if columns == 1 else self._age(self._arrival) * F.lit(columns) + index
+        fresh = (bits < self._cell.threshold(index + F.lit(columns))) & counted
+        if self._arrival is None:
+            return fresh
+        old = F.when(bits < self._cell.threshold(index), counted).otherwise(~self.meters.count_expired())
+        return F.when(self._is_old(), old).otherwise(fresh)
+
+    def _threshold(self, by_slot: Column, index: Column) -> Column:
+        """Return the entry of a row that is kept."""
+        columns = self.state.ring.columns
+        if self._arrival is None:
+            return self._cell.threshold(index + F.lit(columns))
+        by_batch = self._cell.threshold(F.when(self._is_old(), index).otherwise(index + F.lit(columns)))
+        return F.when(self._by_arrival.column(), by_slot).otherwise(by_batch)
+
+    def _threshold_by_slot(self, schema: StructType, index: Column) -> Column:
+        """Return the entry of a row's slot. Without an arrival it has none, and is always kept, so that a replay keeps it too."""
+        if self._arrival is None:
+            return F.lit(SCALE)
+        columns = self.state.ring.columns
+        by_slot = self._cell.threshold(self._age() if columns == 1 else self._age() * F.lit(columns) + index)
         if not schema[self._arrival].nullable:
-            return self._cell.threshold(entry)
-        # A row that doesn't say when it arrived belongs to no slot: it is always kept, so a replay keeps it too.
-        return F.when(column_named(self._arrival).isNotNull(), self._cell.threshold(entry)).otherwise(F.lit(SCALE))
+            return by_slot
+        return F.when(column_named(self._arrival).isNotNull(), by_slot).otherwise(F.lit(SCALE))
+
+    def _is_old(self) -> Column:
+        """Whether the row arrived before the moment that the batch's table names; one without an arrival is new."""
+        return self._micros() < self._cell.oldest()
 
     def _share_by_rank(self, schema: StructType) -> Column:
         """One up to the bound of the row's slot, then bound over rank. Its twin, with the power, is ``tables.share_by_rank``."""
         assert self._arrival is not None  # noqa: S101 - the specification checked it
-        bound = self._age(self._arrival) * F.lit(self.state.ring.columns) + F.lit(self._classes)
+        bound = self._age() * F.lit(self.state.ring.columns) + F.lit(self._classes)
         share = F.least(F.lit(1.0), self._cell.threshold(bound) / F.lit(SCALE) / RowMeter(self._spark).rank().cast("double"))
         if not schema[self._arrival].nullable:
             return share
         return F.when(column_named(self._arrival).isNull(), F.lit(1.0)).otherwise(share)
 
     def _is_recent(self) -> Column | None:
-        """Whether decisions reach back to the row. Set by batch, every slot lies before the oldest, and that says nothing."""
+        """Whether decisions reach back to the row; before the first one they do."""
         if self._arrival is None:
             return None
         oldest = self._cell.oldest()
-        return (_slot(self._arrival) >= oldest) | (oldest > bigint(_NO_SLOT))
+        return ~self._by_arrival.column() | (self._slot() >= oldest) | (oldest > bigint(_NO_SLOT))
 
-    def _age(self, arrival: str) -> Column:
-        return F.least(F.greatest(_slot(arrival) - self._cell.oldest(), bigint(0)), bigint(SLOTS - 1)).cast("int")
+    def _is_past(self) -> Column | None:
+        """Whether the row arrived before the batch began, which is known by batch only."""
+        if self._arrival is None:
+            return None
+        return self._by_arrival.column() | (self._micros() <= self._cell.latest())
 
+    def _age(self) -> Column:
+        return F.least(F.greatest(self._slot() - self._cell.oldest(), bigint(0)), self._cell.last()).cast("int")
 
-def _slot(arrival: str) -> Column:
-    return F.shiftright(F.unix_micros(column_named(arrival)), SLOT_SHIFT)
+    def _slot(self) -> Column:
+        return F.shiftright(self._micros(), SLOT_SHIFT)
+
+    def _micros(self) -> Column:
+        assert self._arrival is not None  # noqa: S101 - callers have checked it
+        return F.unix_micros(column_named(self._arrival))

@@ -37,9 +37,16 @@ class GateSpecification:
     identity: tuple[str, ...] | None = None
     priorities: Priorities | None = None
     weight_column: str | None = None
-    is_bounded: bool = False
+    is_bounded: bool | None = None
+    """Whether the rank of a row counts by arrival; ``None`` where it can."""
     unit: WholeKeys | WholeWindows | None = None
     buckets: Buckets | None = None
+
+    @property
+    def is_bounded_by_arrival(self) -> bool:
+        """Whether the rank of a row counts if its query is set by arrival."""
+        can = self.arrival is not None and self.unit is None and self.buckets is None
+        return can if self.is_bounded is None else self.is_bounded
 
     def check(self, schema: StructType) -> None:
         """Raise if the options do not fit the columns or each other."""
