@@ -1,7 +1,7 @@
 """The job that the crash test kills: a replayed stream, a gate whose table keeps changing, a stateful aggregation behind it.
 
-Run as ``crash_job.py by-batch|by-arrival|window|join DIRECTORY START_S STOP_FILE``; it runs until it is killed, or until the stop
-file is there.
+Run as ``crash_job.py by-batch|by-arrival|files|window|join DIRECTORY START_S STOP_FILE``; it runs until it is killed, or until
+the stop file is there.
 """
 
 from __future__ import annotations
@@ -15,21 +15,26 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock import Controller, Decision, Observation, Shedder, WholeKeys, WholeWindows, register_replay
+from penstock import AgeRule, Controller, Decision, Observation, Shedder, WholeKeys, WholeWindows, register_replay
 from penstock.spark.session import local_session
 
 RATE, DURATION_S = 400.0, 600.0
 KEEPS = (1.0, 0.5, 0.15, 0.75, 0.3, 0.9, 0.05)
 KEYS = 200
+FLOOR = 0.1
 FULL = (1000.0, 200.0, None, 400.0)
 
 
 class Restless(Controller):
-    """Another keep after every batch, and another bound."""
+    """Another keep after every batch, and another bound; by turns, expired rows are shed, or the freshest kept with a floor."""
 
     def update(self, observation: Observation) -> Decision:
         number = observation.batch_id + 1
-        return Decision(keep=KEEPS[number % len(KEEPS)], full_rows=FULL[number % len(FULL)])
+        keep, now_s = KEEPS[number % len(KEEPS)], observation.taken_s
+        rule = None
+        if now_s is not None and number % 3:
+            rule = AgeRule(now_s - 1.0, keep) if number % 3 == 1 else AgeRule(now_s - 0.4, 1.0, FLOOR)
+        return Decision(keep=keep, full_rows=FULL[number % len(FULL)], age=rule)
 
 
 def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
@@ -58,7 +63,7 @@ def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
             windows = gated.withWatermark("arrival", "0 seconds").groupBy(F.window("arrival", "500 milliseconds"))
             counted = windows.agg(F.collect_list("seq").alias("seqs"))
             writer = counted.writeStream.format("parquet").option("path", str(directory / "sink"))
-            query = shedder.start(writer.option("checkpointLocation", checkpoint))
+            query = shedder.start(writer.option("checkpointLocation", checkpoint), by="batch" if mode == "files" else "arrival")
         wait(query, stop_file)
     spark.stop()
 

@@ -127,11 +127,11 @@ def test_a_query_without_its_gate(ticks: Ticks, tmp_path: Path) -> None:
     assert not (tmp_path / "cp" / "penstock").exists()
 
 
-def test_a_native_sink_needs_arrival_times(ticks: Ticks) -> None:
+def test_by_arrival_needs_arrival_times(ticks: Ticks) -> None:
     shedder = Shedder("2s")
     gated = shedder.gate(ticks(), name="in")
     with refused("gate 'in' needs arrival=, the column of arrival times"):
-        shedder.start(gated.writeStream.format("noop"))
+        shedder.start(gated.writeStream.format("noop"), by="arrival")
 
 
 def test_a_gate_set_by_batch_serves_one_query(ticks: Ticks, tmp_path: Path) -> None:
@@ -142,6 +142,8 @@ def test_a_gate_set_by_batch_serves_one_query(ticks: Ticks, tmp_path: Path) -> N
             shedder.foreach_batch(gated, lambda df, n: df.collect(), checkpoint=tmp_path / "b", name="b")
         with refused("gate 'in' serves query 'a' already"):
             shedder.start(gated.writeStream.format("noop").queryName("c").option("checkpointLocation", str(tmp_path / "c")))
+        with refused("gate 'in' serves query 'a' already"):
+            shedder.start(gated.writeStream.format("noop").queryName("c"), by="arrival")
         with refused("a query named 'a' runs under this shedder already"):
             other = shedder.gate(ticks(), name="other", arrival="timestamp")
             shedder.foreach_batch(other, lambda df, n: df.collect(), checkpoint=tmp_path / "d", name="a")
@@ -202,5 +204,6 @@ def test_other_classes_after_a_restart(ticks: Ticks, tmp_path: Path) -> None:
     journal.close()
     shedder = Shedder("2s")
     gated = shedder.gate(ticks(), name="in", arrival="timestamp", priorities=Priorities(F.col("value") % 2, {0: 1}))
-    with refused("gate 'in': the journal has 3 classes where the gate has 2; use a new checkpoint, or the old weights"):
-        shedder.start(gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")))
+    for by in ("batch", "arrival"):
+        with refused("gate 'in': the journal has 3 classes where the gate has 2; use a new checkpoint, or the old weights"):
+            shedder.start(gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")), by=by)

@@ -20,14 +20,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.drop.hashing import gate_seed, uniform
-from penstock.drop.tables import SLOT_SHIFT, KeepTable, SlotRing
+from penstock.drop.tables import BatchTable, SlotRing
 from penstock.drop.units import WholeWindows, WindowRing
-from penstock.journal import JournalState, read_journal
+from penstock.journal import DecisionRecord, JournalState, read_journal
 from penstock.simulation.traffic import b_model
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.offsets import rows_between
 
-from .crash_job import DURATION_S, KEEPS, KEYS, RATE
+from .crash_job import DURATION_S, FLOOR, KEEPS, KEYS, RATE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -37,8 +37,8 @@ QUICK_JVM = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 JOB = Path(__file__).with_name("crash_job.py")
 
 
-MODES = {"by-batch": (11, KILLS), "by-arrival": (11, KILLS), "window": (12, 2), "join": (13, 1)}
-"""Seed and kills of each mode."""
+MODES = {"by-batch": (11, KILLS), "by-arrival": (11, KILLS), "files": (14, 2), "window": (12, 2), "join": (13, 1)}
+"""Seed and kills of each mode. Of "files", Spark's own file sink runs by batch."""
 
 
 @dataclass(frozen=True)
@@ -118,19 +118,27 @@ def expected(mode: str, journal: JournalState, ranges: dict[int, range], start_s
     """Which rows each batch must have kept, from offsets, journal and numpy twin alone."""
     times = start_s + b_model(RATE, DURATION_S, bias=0.565, seed=5)
     ring = SlotRing(1, is_bounded=mode == "by-arrival")
-    ring.merge([(d.from_slot, d.gates["in"]) for d in journal.decisions if d.from_slot is not None])
+    ring.merge([(d.from_slot, d.gates["in"]) for d in journal.decisions if d.from_slot is not None and "in" in d.gates])
     kept = {}
     for batch_id, rows in ranges.items():
         seq = np.arange(rows.start, rows.stop)
-        slots = np.floor(times[seq] * 1e6).astype(np.int64) >> SLOT_SHIFT
-        if mode == "by-batch":
+        micros = np.floor(times[seq] * 1e6).astype(np.int64)
+        if mode in ("by-batch", "files"):
             decision = journal.decision_for(batch_id)
             assert decision is not None or not len(seq), f"batch {batch_id} has no decision"
-            keep = KeepTable.for_batch(decision.gates["in"] if decision else [1.0]).lookup(slots)
+            keep = table_of(decision).lookup_arrivals(micros)
         else:
-            keep = ring.table().lookup(slots, ranks=ranks_of(rows))
+            keep = ring.table().lookup_arrivals(micros, ranks=ranks_of(rows))
         kept[batch_id] = seq[uniform(gate_seed("in"), [pa.array(seq)]) < keep]
     return kept
+
+
+def table_of(decision: DecisionRecord | None) -> BatchTable:
+    """The table of a batch, as the journal has it."""
+    if decision is None or not decision.older:
+        return BatchTable.of(decision.gates["in"] if decision else [1.0])
+    old = decision.older["in"]
+    return BatchTable.of(decision.gates["in"], older=old.entries, line=old.line)
 
 
 def ranks_of(rows: range, partitions: int = 2) -> np.ndarray:
@@ -140,7 +148,7 @@ def ranks_of(rows: range, partitions: int = 2) -> np.ndarray:
     return np.concatenate([np.arange(size) for size in sizes])
 
 
-@pytest.mark.parametrize("crashed", ["by-batch", "by-arrival"], indirect=True)
+@pytest.mark.parametrize("crashed", ["by-batch", "by-arrival", "files"], indirect=True)
 def test_every_row_has_the_fate_the_journal_gives_it(crashed: Crashed) -> None:
     mode, tmp_path, start_s = crashed.mode, crashed.directory, crashed.start_s
     checkpoint = Checkpoint(tmp_path / "checkpoint")
@@ -152,12 +160,22 @@ def test_every_row_has_the_fate_the_journal_gives_it(crashed: Crashed) -> None:
     assert len(ranges) > KILLS
     assert shed > 0
     if mode == "by-arrival":  # the bound has mattered
-        bounds = {decision.gates["in"][1] for decision in journal.decisions}
+        bounds = {decision.gates["in"][1] for decision in journal.decisions if "in" in decision.gates}
         assert min(bounds) < 200
 
     # The ledger has every committed batch once, with the very counts.
     ledger = {batch_id: record.gates["in"] for batch_id, record in journal.batches.items() if batch_id in ranges}
     assert ledger == {batch_id: (len(rows), len(kept[batch_id])) for batch_id, rows in ranges.items()}
+
+    if mode != "by-arrival":  # both rules of age have mattered, and the rows that they shed are counted
+        times = np.floor((start_s + b_model(RATE, DURATION_S, bias=0.565, seed=5)) * 1e6)
+        floors = set()
+        for batch_id, rows in ranges.items():
+            old = (((decision := journal.decision_for(batch_id)) and decision.older) or {}).get("in")
+            is_old = [seq for seq in rows if old is not None and times[seq] < old.line]
+            assert (journal.batches[batch_id].expired or {}).get("in", 0) == len(set(is_old) - set(kept[batch_id].tolist()))
+            floors |= {old.entries[0] for _ in is_old[:1] if old is not None}
+        assert floors == {0.0, FLOOR}
 
     # The sink holds exactly the rows that were kept, none twice, none missing.
     if mode == "by-batch":

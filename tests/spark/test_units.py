@@ -283,7 +283,7 @@ def test_bad_units_are_refused(ticks: Ticks) -> None:
             shedder.gate(df, **options)
     gated = shedder.gate(df.withWatermark("t", "1 second"), name="in", unit=WholeWindows("t", "2s", "1s"))
     with pytest.raises(PenstockError, match="keeps whole windows, which are decided batch by batch"):
-        shedder.start(gated.writeStream.format("noop"))
+        shedder.start(gated.writeStream.format("noop"), by="arrival")
     counts = gated.groupBy(F.window("t", "2 seconds", "1 second")).count()
     with pytest.raises(PenstockError, match=r"those it drops would show in part: pass .* through shedder.whole"):
         shedder.foreach_batch(counts, lambda *_: None)

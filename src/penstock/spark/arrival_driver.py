@@ -1,4 +1,4 @@
-"""Drives a query by arrival: a thread that takes Spark's reports of a query with a native sink."""
+"""Drives a query by arrival: a thread that takes Spark's reports of a query that runs by itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.control.base import GateCount
 from penstock.decision import BatchEnded, ByArrival
+from penstock.decision.handover import mark_by_arrival, refuse_open_batch, was_by_arrival
 from penstock.errors import PenstockError
+from penstock.journal import Journal
 from penstock.spark.gates import Gate
 from penstock.spark.plan_counts import PlanCounter, read_stored_counts
 from penstock.spark.progress import Progress
@@ -28,8 +30,8 @@ def check_arrival_columns(gates: Sequence[Gate]) -> None:
     for gate in gates:
         if gate.specification.arrival is None:
             raise PenstockError(
-                f"gate {gate.name!r} needs arrival=, the column of arrival times, to serve a query with a native sink; "
-                "or use foreach_batch() or write()"
+                f"gate {gate.name!r} needs arrival=, the column of arrival times, to serve a query by arrival; "
+                "or start the query by batch"
             )
 
 
@@ -48,11 +50,19 @@ class ArrivalDriver(QueryDriver):
         self._stream: Any = None
         self._running: tuple[int, Any] | None = None
         self._counter = PlanCounter(gates)
+        self.open_batch: int | None = None
+        """The batch that the query replays first; ``None`` if there is none."""
 
     def open_journal(self, location: str, query_id: str | None, *, is_new: bool) -> None:
         """Open the journal and continue where it ends."""
         with _PUBLISHING:
             super().open_journal(location, query_id, is_new=is_new)
+            if not was_by_arrival(self.journal.state):
+                self.journal.append(mark_by_arrival())
+
+    def check_journal(self, journal: Journal) -> None:
+        """Refuse to replay a batch that was decided by batch."""
+        refuse_open_batch(journal.state, self.open_batch, self.label)
 
     def attach(self, query: StreamingQuery) -> None:
         """Start to control a query that is running."""

@@ -210,6 +210,7 @@ class BatchDriver(QueryDriver):
                 if self._counter.persists:
                     df.unpersist()
             self.guard("count a batch", self._end, running, df, batch_id)
+            self.guard("close a batch", self._close, batch_id)
         finally:
             self._between_batches.set()
 
@@ -236,6 +237,7 @@ class BatchDriver(QueryDriver):
             rows,
             previous=None if progress is None else progress.times,
             backlog_rows={} if progress is None else progress.backlog_rows,
+            left_rows={} if progress is None else progress.left_rows,
             is_paced=self._is_paced,
             event_times=self.event_times(),
         )
@@ -256,6 +258,10 @@ class BatchDriver(QueryDriver):
         self._last_batch = batch_id
         self.carry_out(instructions)
         self._hooks.ended(batch_id)
+
+    def _close(self, batch_id: int) -> None:
+        """Get ready for the next batch, which Spark plans before it asks for its table."""
+        self.carry_out(self.core.close_batch(batch_id))
 
     def prepare_recount(self, batch_id: int) -> None:
         """Put the table in force that a committed batch had."""

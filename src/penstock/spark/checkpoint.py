@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 from penstock.filesystem import resolve
 from penstock.spark.offsets import rows_between
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "find_open_batch"]
 
 
 class Checkpoint:
@@ -90,3 +90,12 @@ class Checkpoint:
             return None
         with self.filesystem.open_input_stream(path) as stream:
             return str(stream.read().decode())
+
+
+def find_open_batch(location: str | None) -> int | None:
+    """Return the batch that is planned and not committed, which the next start replays; ``None`` if there is none."""
+    if location is None:
+        return None
+    checkpoint = Checkpoint(location)
+    planned = max(checkpoint.list_planned(), default=-1)
+    return planned if planned > max(checkpoint.list_committed(), default=-1) else None

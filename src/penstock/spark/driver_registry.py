@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
+from penstock.spark.gates import Gate
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.report_listener import ReportListener
 
@@ -46,14 +47,24 @@ class DriverRegistry:
                 if not (new.shares_gates and driver.shares_gates):
                     raise PenstockError(
                         f"gate {name!r} serves query {driver.label!r} already, and a gate that is set by batch serves "
-                        f"one: call gate() again for query {new.label!r}"
+                        f"one: call gate() again for query {new.label!r}, or start both queries with by='arrival'"
                     )
+
+    def are_shared(self, gates: Sequence[Gate]) -> bool:
+        """Whether a running query by arrival reads one of the gates."""
+        names = {gate.name for gate in gates}
+        return any(driver.shares_gates and names & driver.gates.keys() for driver in filter(_is_active, self.drivers))
 
     @contextlib.contextmanager
     def enlist(self, driver: QueryDriver) -> Iterator[None]:
         """Know a driver from before its journal is opened; a start that fails leaves nothing behind."""
         self.drivers.append(driver)
         self.by_label[driver.label] = driver
+        for old in self.drivers[:-1]:
+            if not _is_active(old) and old.gates.keys() & driver.gates.keys():
+                old.finish()  # its last reports must not change gates that serve another query
+        for gate in driver.gates.values():
+            gate.set_how(by_arrival=driver.shares_gates)
         try:
             yield
         except BaseException:

@@ -1,16 +1,19 @@
-"""Checks of a query's plan: whether its gates can do what they promise, and which answers they make wrong."""
+"""Checks of a DataFrame and of a query's plan: whether its gates can do what they promise, and which answers they make wrong."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
 
 from penstock.drop.units import BEHIND, WholeKeys, WholeWindows
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 from penstock.spark.gates import Gate
 
-__all__ = ["check_keys", "check_windows", "find_risks", "refuse_windows"]
+__all__ = ["check_keys", "check_streaming", "check_windows", "find_gates", "find_risks", "refuse_windows"]
 
 # Aggregates that weights cannot correct, as Spark writes them in a plan.
 _NOT_SCALED = (
@@ -34,6 +37,32 @@ _NOT_SCALED = (
 _DISTINCT = ("Deduplicate", "DeduplicateWithinWatermark", "Distinct")  # nodes of a plan
 
 
+def check_streaming(df: Any) -> None:
+    """Refuse what is no streaming DataFrame of a classic session that is alive."""
+    if type(df).__module__.startswith("pyspark.sql.connect"):
+        raise PenstockError("Spark Connect is not supported yet: use a classic session (SparkSession.builder.master(...))")
+    if not isinstance(df, DataFrame):
+        raise PenstockError(f"a streaming DataFrame is needed, got {type(df).__name__}")
+    context = df.sparkSession._sc
+    if context._jsc is None or context._jsc.sc().isStopped():
+        raise PenstockError("the SparkSession of this DataFrame has been stopped: make a new one and read the stream again")
+    if not df.isStreaming:
+        raise PenstockError("a streaming DataFrame is needed, got one that is not: read it with spark.readStream")
+
+
+def find_gates(plan: str, gates: Mapping[str, Gate], query: str | None) -> list[Gate]:
+    """Return the gates that a query reads; refuse one that reads none."""
+    in_plan = [gate for gate in gates.values() if f"-{gate.kept_tag})" in plan]
+    if not in_plan:
+        known = ", ".join(gates) or "none yet"
+        what = f"query {query!r}" if query else "the query"
+        raise PenstockError(
+            f"{what} reads no gate of this shedder (gates: {known}): build it on the DataFrame that gate() returned"
+        )
+    check_keys(in_plan)
+    return in_plan
+
+
 def check_keys(gates: Sequence[Gate]) -> None:
     """Refuse gates of one family whose keys have different types: equal keys would not be hashed alike."""
     first: dict[tuple[str, int], Gate] = {}
@@ -49,11 +78,11 @@ def check_keys(gates: Sequence[Gate]) -> None:
 
 
 def refuse_windows(gates: Sequence[Gate]) -> None:
-    """Refuse gates of whole windows in a query with a native sink: windows are decided between two batches."""
+    """Refuse gates of whole windows in a query by arrival: windows are decided between two batches."""
     for gate in gates:
         if gate.windows is not None:
             raise PenstockError(
-                f"gate {gate.name!r} keeps whole windows, which are decided batch by batch: use foreach_batch() or write() for it"
+                f"gate {gate.name!r} keeps whole windows, which are decided batch by batch: start its query by batch"
             )
 
 

@@ -22,6 +22,8 @@ class Progress:
     run_id: str
     times: BatchTimes
     backlog_rows: Mapping[str, int]
+    left_rows: Mapping[str, int]
+    """What a cap on its size made the batch leave in each source when it was planned, for sources that say so."""
     is_skipped: bool = False
     """The batch had input but nothing was run: after a crash, its sink had it already."""
 
@@ -40,6 +42,7 @@ class Progress:
             run_id=report["runId"],
             times=BatchTimes(start_s, start_s + duration_s, durations["addBatch"] / 1e3),
             backlog_rows={source_name(number): _backlog(source, duration_s) for number, source in enumerate(sources)},
+            left_rows={source_name(n): left for n, source in enumerate(sources) if (left := _left(source)) is not None},
             is_skipped=not report.get("numInputRows") and any(s.get("startOffset") != s.get("endOffset") for s in sources),
         )
 
@@ -55,8 +58,12 @@ def _backlog(source: dict[str, Any], duration_s: float) -> int:
     What Spark calls the latest offset was taken when the batch was planned, so it shows only what a cap on the batch's size left
     behind. The rows that came while the batch ran are estimated from the rate at which its own rows came.
     """
-    left = rows_between(_as_text(source.get("endOffset")), _as_text(source.get("latestOffset"))) or 0
-    return left + round((source.get("inputRowsPerSecond") or 0.0) * duration_s)
+    return (_left(source) or 0) + round((source.get("inputRowsPerSecond") or 0.0) * duration_s)
+
+
+def _left(source: dict[str, Any]) -> int | None:
+    """Rows that were there when the batch was planned and that it did not take; ``None`` where offsets don't tell."""
+    return rows_between(_as_text(source.get("endOffset")), _as_text(source.get("latestOffset")))
 
 
 def _as_text(offset: Any) -> str | None:

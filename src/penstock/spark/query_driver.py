@@ -13,7 +13,7 @@ from penstock.control.base import GateCount
 from penstock.decision import BatchEnded, Instruction, QueryCore, carry_out
 from penstock.drop.tables import KeepTable
 from penstock.errors import JournalError, PenstockError
-from penstock.journal import Journal
+from penstock.journal import Journal, QueryLedger
 from penstock.journal.records import Record
 from penstock.spark.gates import Gate
 
@@ -72,6 +72,18 @@ class QueryDriver(ABC):
             raise PenstockError(f"query {self.label!r} has no journal yet")
         return self._journal
 
+    def ledger(self, delay_target_s: float) -> QueryLedger:
+        """Return what the journal says now, for a report."""
+        gates = {name: gate.state for name, gate in self.gates.items()}
+        return QueryLedger(
+            self.label,
+            self.core.how,
+            delay_target_s,
+            self.journal.state.copy(),
+            {name: gate.class_names for name, gate in gates.items() if gate.class_names},
+            {name: gate.unit_name for name, gate in gates.items()},
+        )
+
     def open_journal(self, location: str, query_id: str | None, *, is_new: bool) -> None:
         """Open the journal and continue where it ends."""
         journal = Journal(location, query_id)
@@ -83,6 +95,7 @@ class QueryDriver(ABC):
             )
         self._journal = journal
         try:
+            self.check_journal(journal)
             self.carry_out(self.core.restore(journal.state))
             for message in self._early_notes:
                 journal.append(message)
@@ -90,6 +103,9 @@ class QueryDriver(ABC):
         except BaseException:
             journal.close()
             raise
+
+    def check_journal(self, journal: Journal) -> None:  # noqa: B027 - only some refuse
+        """Raise if the query can't continue what the journal says; nothing has been restored or written by then."""
 
     def claim_journal(self, checkpoint: str, query_id: str) -> None:
         """Say whose the journal is; open it in the checkpoint that Spark made, where the user named none."""

@@ -1,8 +1,8 @@
 """Count a committed batch again.
 
-A native sink commits a batch some milliseconds before its counts reach the journal. After a crash in between, Spark does not run
-the batch again, or its sink does not accept it again, and the ledger lacks it. But its offsets are still in Spark's log and the
-gates are deterministic. So the batch is run once more, without a sink, from a copy of the checkpoint as it was before the batch.
+By arrival, Spark commits a batch some milliseconds before its counts reach the journal. After a crash in between, Spark does not
+run the batch again, or its sink does not accept it again, and the ledger lacks it. But its offsets are still in Spark's log and
+the gates are deterministic. So the batch is run once more, without a sink, from a copy of the checkpoint as it was before it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Spark's progress reports, passed on as JSON.
 
 PySpark turns every report into Python objects, which takes some sixty calls to the JVM per batch. The control loops need only the
-JSON, which takes two calls, and only for queries with native sinks.
+JSON, which takes two calls, and only for queries by arrival.
 """
 
 from __future__ import annotations

@@ -9,28 +9,29 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.control import Controller, controller_named
-from penstock.decision import ByArrival, ByBatch
+from penstock.control import Controller, build_controller
+from penstock.decision import ByArrival, LossCeiling
+from penstock.decision.handover import ContinuedByBatch
 from penstock.drop.priorities import Priorities
 from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
-from penstock.journal import QueryLedger, Report
+from penstock.journal import Report
 from penstock.spark.arrival_driver import ArrivalDriver, check_arrival_columns
 from penstock.spark.batch_driver import BatchDriver, BatchFunction
-from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.columns import column_named
+from penstock.spark.checkpoint import Checkpoint, find_open_batch
 from penstock.spark.driver_registry import DriverRegistry
-from penstock.spark.gates import Gate, GateSpecification, build_gate
-from penstock.spark.plan_checks import check_keys, check_windows, find_risks, refuse_windows
+from penstock.spark.gates import Gate, GateSpecification, build_gate, keep_whole_windows
+from penstock.spark.native_sinks import Way, open_sink
+from penstock.spark.plan_checks import check_streaming, check_windows, find_gates, find_risks, refuse_windows
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.recount import recount
-from penstock.spark.writer_settings import WriterSettings, trigger_arguments
+from penstock.spark.writer_settings import WriterSettings, check_trigger, trigger_arguments
 from penstock.spark.writers import build_writer
 
 if TYPE_CHECKING:
@@ -48,10 +49,11 @@ class Shedder:
 
     Put gates on streaming DataFrames, build the job on them as usual, and start it through the shedder:
 
-    - ``start(writer)`` for any native sink, ``attach(query)`` for a query that runs already: decisions take effect by arrival;
-    - ``foreach_batch(df, function)`` and ``write(df, format, ...)``: they take effect by batch, which reacts one batch sooner.
+    - ``start(writer)`` for any sink of Spark's, ``foreach_batch(df, function)`` for a function of yours, ``write(df, format)``
+      for a directory per batch: decisions take effect by batch, whose size is known before it runs;
+    - ``start(writer, by="arrival")``, and ``attach(query)`` for a query that runs already: they take effect by arrival.
 
-    Both are exact: a batch that is replayed after a crash drops the same rows again.
+    Both ways are exact: a batch that is replayed after a crash drops the same rows again.
 
     Parameters
     ----------
@@ -60,6 +62,18 @@ class Shedder:
     controller
         Decides once per batch how much to keep: a name (``"micro-batch"``, ``"seamless"``, ``"ctrl"``, ``"aurora"``,
         ``"keep-all"``) or an object. Each query gets a copy.
+    prefer
+        What to keep in an overload: ``"even"``, a sample that is even over time, as estimates need it, or ``"fresh"``, the newest
+        rows, of which more fit at the same worst delay.
+    expired
+        What to do in an overload with rows that can't meet the target any more, after a downtime for example: ``"shed"`` them
+        first, or ``"keep"`` as many as of all others, to catch up.
+    floor
+        The least share of older rows to keep, so that estimates remain unbiased if fresh rows are preferred or expired ones shed.
+    max_loss
+        The largest share of the rows that may be shed over a minute, whatever becomes of the delay.
+    first_cost
+        The time per row, such as ``"50us"``, if it is known before the first batch: otherwise only few rows are kept at first.
     journal
         A directory for the journals, one per query. By default each lies in the query's checkpoint.
 
@@ -80,17 +94,42 @@ class Shedder:
         delay_target: str | float | timedelta,
         controller: str | Controller = "micro-batch",
         journal: str | Path | None = None,
+        *,
+        prefer: Literal["even", "fresh"] = "even",
+        expired: Literal["shed", "keep"] = "shed",
+        floor: float = 0.0,
+        max_loss: float = 1.0,
+        first_cost: str | float | timedelta | None = None,
     ) -> None:
-        self.delay_target_s = parse_duration(delay_target, "delay_target")
-        if isinstance(controller, str):
-            controller = controller_named(controller, self.delay_target_s)
-        elif not isinstance(controller, Controller):
-            raise PenstockError(f"controller must be a name or a Controller, got {controller!r}")
-        self._controller = controller
+        self._delay_target_s = parse_duration(delay_target, "delay_target")
+        options = {
+            "prefer": (prefer, "even"),
+            "expired": (expired, "shed"),
+            "floor": (floor, 0.0),
+            "first_cost_s": (None if first_cost is None else parse_duration(first_cost, "first_cost"), None),
+        }
+        given = {option: value for option, (value, default) in options.items() if value != default}
+        self._controller = build_controller(controller, self._delay_target_s, **given)
+        self._max_loss = LossCeiling(max_loss).max_loss
         self._journal = None if journal is None else str(journal)
         self._gates: dict[str, Gate] = {}
         self._registry = DriverRegistry()
         self._created_s = time.time()
+
+    @property
+    def delay_target(self) -> float:
+        """The delay to hold, in seconds. Set it while the job runs, to a text such as ``"5s"`` too: the next decision holds it.
+
+        The journal says with each batch which target was in force. After a restart, the one given to the constructor holds again.
+        """
+        return self._delay_target_s
+
+    @delay_target.setter
+    def delay_target(self, delay_target: str | float | timedelta) -> None:
+        self._delay_target_s = parse_duration(delay_target, "delay_target")
+        self._controller.change_target(self._delay_target_s)
+        for driver in self._registry.drivers:
+            driver.core.change_target(self._delay_target_s)
 
     # -- gates ---------------------------------------------------------------------------------------------------------
 
@@ -104,7 +143,7 @@ class Shedder:
         priorities: Priorities | None = None,
         unit: WholeKeys | WholeWindows | None = None,
         weight_column: str | None = None,
-        bounded: bool = False,
+        bounded: bool | None = None,
     ) -> DataFrame:
         """Return the DataFrame with a gate behind it: one native filter that keeps what the controller says.
 
@@ -128,9 +167,9 @@ class Shedder:
         weight_column
             Adds a column of this name with one over the row's keep probability, which scales counts and sums back up.
         bounded
-            For native sinks, where the size of a batch is not known before it runs: of the rows beyond what is expected, by
-            their rank in the partition, fewer and fewer are kept, so that no burst makes a batch take much longer than it may.
-            Costs about 5 ns per row.
+            For queries set by arrival, where the size of a batch is not known before it runs: of the rows beyond what is
+            expected, by their rank in the partition, fewer and fewer are kept, so that no burst makes a batch take much longer
+            than it may. There it costs about 5 ns per row, and is the default for gates of rows that say when they arrived.
 
         Returns
         -------
@@ -138,7 +177,7 @@ class Shedder:
             The same columns, and the weight column.
 
         """
-        _check_streaming(df)
+        check_streaming(df)
         specification = GateSpecification(
             name=f"gate{len(self._gates) + 1}" if name is None else name,
             arrival=arrival,
@@ -176,32 +215,47 @@ class Shedder:
             The name of the gate, where there are several that keep whole windows.
 
         """
-        gates = [one for one in self._gates.values() if one.windows is not None and gate in (None, one.name)]
-        if len(gates) != 1 or gates[0].windows is None:
-            which = f"named {gate!r}" if gate is not None else "of windows"
-            raise PenstockError(f"this shedder has {len(gates)} gates {which}: say with gate= which one is meant")
-        types = gates[0].windows.group_types
-        missing = [name for name in (window, *types) if name not in df.columns]
-        if missing:
-            raise PenstockError(f"whole(): there is no column {missing[0]!r}; the columns are {', '.join(df.columns)}")
-        for name, kind in types.items():
-            if (here := df.schema[name].dataType.simpleString()) != kind:
-                raise PenstockError(f"whole(): column {name!r} is {here} here and {kind} at the gate: cast it before the gate")
-        return df.where(gates[0].is_whole(column_named(window), [column_named(name) for name in types]))
+        return keep_whole_windows(df, list(self._gates.values()), window, gate)
 
     # -- queries -------------------------------------------------------------------------------------------------------
 
-    def start(self, writer: DataStreamWriter) -> StreamingQuery:
-        """Start a query with a native sink under control: ``shedder.start(df.writeStream.format(...).option(...))``."""
+    def start(self, writer: DataStreamWriter, by: Way | None = None) -> StreamingQuery:
+        """Start a query with any sink of Spark's under control: ``shedder.start(df.writeStream.format(...).option(...))``.
+
+        The sink keeps its semantics: files are committed once, in Spark's own log; a memory table has the query's name.
+
+        Parameters
+        ----------
+        writer
+            What to start. Its options, name, output mode, partitioning and trigger hold.
+        by
+            How decisions take effect. ``"batch"``: before each batch, whose size is known; Spark's sink is called from
+            ``foreachBatch``, so that is what Spark's progress calls it. ``"arrival"``: for rows that arrive later, in a query
+            that runs by itself; for gates that several queries read. By default by batch wherever that is possible.
+
+        Raises
+        ------
+        PenstockError
+            If the query reads no gate, can't run the way that is asked for, or has a ``continuous`` or ``realTime`` trigger.
+
+        """
         if not isinstance(writer, DataStreamWriter):
             raise PenstockError(f"start() needs a DataStreamWriter such as df.writeStream.format('parquet'), got {writer!r}")
-        df = writer._df
-        _check_streaming(df)
+        check_streaming(writer._df)
         settings = WriterSettings(writer)
-        plan = df._jdf.queryExecution().analyzed().toString()
+        plan = writer._df._jdf.queryExecution().analyzed().toString()
+        gates = find_gates(plan, self._gates, settings.name)
+        if by is None and self._registry.are_shared(gates):
+            by = "arrival"
+        sink = open_sink(writer, settings, gates, by)
+        if sink is not None:
+            query = self._start_by_batch(settings.new_writer(), settings, sink)
+            sink.register()
+            return query
         driver = self._arrival_driver(plan, settings.name)
+        driver.open_batch = find_open_batch(settings.checkpoint)
         with self._registry.enlist(driver):
-            self._open(driver, settings.checkpoint, df, settings.output_mode)
+            self._open(driver, settings.checkpoint, writer._df, settings.output_mode)
             return self._launch(driver, plan, writer.start)
 
     def attach(self, query: StreamingQuery) -> StreamingQuery:
@@ -214,6 +268,7 @@ class Shedder:
             raise PenstockError(f"attach() needs a running streaming query of a classic Spark session, got {query!r}")
         if not query.isActive:
             raise PenstockError(f"query {query.name or query.id!r} has ended: attach() needs a running one")
+        check_trigger(stream().trigger())
         plan = stream().analyzedPlan().toString()  # its logical plan is the query thread's to make
         driver = self._arrival_driver(plan, query.name)
         journal = self._journal_of(driver, str(stream().resolvedCheckpointRoot()))
@@ -222,11 +277,11 @@ class Shedder:
             return self._launch(driver, plan, lambda: query)
 
     def _arrival_driver(self, plan: str, name: str | None) -> ArrivalDriver:
-        gates = self._gates_in(plan, name)
+        gates = find_gates(plan, self._gates, name)
         refuse_windows(gates)
         check_arrival_columns(gates)
         states: list[SlotGate] = [gate.state for gate in gates]  # type: ignore[misc] # no windows among them
-        core = ByArrival(states, copy.deepcopy(self._controller), self._registry.label(name))
+        core = ByArrival(states, copy.deepcopy(self._controller), self._registry.label(name), max_loss=self._max_loss)
         driver = ArrivalDriver(gates, core, self._registry.by_label)
         self._registry.refuse_taken_gates(driver)
         return driver
@@ -245,27 +300,37 @@ class Shedder:
 
         ``trigger`` is a processing time such as ``"1s"``, or the arguments of ``DataStreamWriter.trigger``.
         """
-        _check_streaming(df)
+        check_streaming(df)
         if not callable(function):
             raise PenstockError(f"foreach_batch() needs a function of (DataFrame, batch id), got {function!r}")
-        plan = df._jdf.queryExecution().analyzed().toString()
-        gates = self._gates_in(plan, name)
-        check_windows(plan, gates)
-        pace = trigger_arguments(trigger)
-        core = ByBatch([gate.state for gate in gates], copy.deepcopy(self._controller), self._registry.label(name))
-        is_paced = pace is not None and "processingTime" in pace
-        driver = BatchDriver(gates[0].spark, function, gates, core, is_paced=is_paced)
-        writer = df.writeStream.foreachBatch(driver).outputMode(output_mode)
+        writer = df.writeStream.outputMode(output_mode)
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", str(checkpoint))
         if name is not None:
             writer = writer.queryName(name)
-        if pace is not None:
+        if (pace := trigger_arguments(trigger)) is not None:
             writer = writer.trigger(**pace)
+        return self._start_by_batch(writer, WriterSettings(writer), function)
+
+    def _start_by_batch(self, writer: DataStreamWriter, settings: WriterSettings, function: BatchFunction) -> StreamingQuery:
+        df = writer._df
+        plan = df._jdf.queryExecution().analyzed().toString()
+        gates = find_gates(plan, self._gates, settings.name)
+        check_windows(plan, gates)
+        core = ContinuedByBatch(
+            [gate.state for gate in gates],
+            copy.deepcopy(self._controller),
+            self._registry.label(settings.name),
+            max_loss=self._max_loss,
+            slot_gates=[gate.state for gate in gates if gate.windows is None],  # type: ignore[misc] # those have slots
+            open_batch=find_open_batch(settings.checkpoint),
+        )
+        driver = BatchDriver(gates[0].spark, function, gates, core, is_paced=settings.is_paced)
         self._registry.refuse_taken_gates(driver)
         with self._registry.enlist(driver):
-            self._open(driver, None if checkpoint is None else str(checkpoint), df, output_mode)
-            return self._launch(driver, plan, writer.start)
+            self._open(driver, settings.checkpoint, df, settings.output_mode)
+            driver.carry_out(core.get_ready())
+            return self._launch(driver, plan, writer.foreachBatch(driver).start)
 
     def write(
         self,
@@ -293,17 +358,6 @@ class Shedder:
         )
         return self.foreach_batch(df, function, checkpoint=checkpoint, name=name, output_mode=output_mode, trigger=trigger)
 
-    def _gates_in(self, plan: str, query: str | None) -> list[Gate]:
-        gates = [gate for gate in self._gates.values() if f"-{gate.kept_tag})" in plan]
-        if not gates:
-            known = ", ".join(self._gates) or "none yet"
-            what = f"query {query!r}" if query else "the query"
-            raise PenstockError(
-                f"{what} reads no gate of this shedder (gates: {known}): build it on the DataFrame that gate() returned"
-            )
-        check_keys(gates)
-        return gates
-
     def _open(self, driver: QueryDriver, checkpoint: str | None, df: DataFrame, output_mode: str) -> None:
         """Read the journal back before the query starts; count what a crash left uncounted."""
         if checkpoint is None:
@@ -330,20 +384,7 @@ class Shedder:
 
     def report(self) -> Report:
         """Return the ledger of all queries: print it, or take ``report().table``, an Arrow table."""
-        return Report(
-            [
-                QueryLedger(
-                    driver.label,
-                    driver.core.how,
-                    self.delay_target_s,
-                    driver.journal.state.copy(),
-                    {name: gate.state.class_names for name, gate in driver.gates.items() if gate.state.class_names},
-                    {name: gate.state.unit_name for name, gate in driver.gates.items()},
-                )
-                for driver in self._registry.drivers
-                if driver.has_journal
-            ]
-        )
+        return Report([driver.ledger(self._delay_target_s) for driver in self._registry.drivers if driver.has_journal])
 
     def stop(self) -> None:
         """Stop all queries, each after the batch it is in, and close their journals."""
@@ -354,15 +395,3 @@ class Shedder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
-
-
-def _check_streaming(df: Any) -> None:
-    if type(df).__module__.startswith("pyspark.sql.connect"):
-        raise PenstockError("Spark Connect is not supported yet: use a classic session (SparkSession.builder.master(...))")
-    if not isinstance(df, DataFrame):
-        raise PenstockError(f"a streaming DataFrame is needed, got {type(df).__name__}")
-    context = df.sparkSession._sc
-    if context._jsc is None or context._jsc.sc().isStopped():
-        raise PenstockError("the SparkSession of this DataFrame has been stopped: make a new one and read the stream again")
-    if not df.isStreaming:
-        raise PenstockError("a streaming DataFrame is needed, got one that is not: read it with spark.readStream")

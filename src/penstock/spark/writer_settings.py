@@ -6,25 +6,64 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.duration import is_zero_duration, parse_duration
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["WriterSettings", "trigger_arguments"]
+__all__ = ["WriterSettings", "check_trigger", "read_private_field", "trigger_arguments"]
+
+_REFUSED_TRIGGERS = {
+    "continuous": "Spark counts no rows there",
+    "realTime": "one batch runs for minutes and keeps the table that it began with",
+}
 
 
 class WriterSettings:
-    """The name, the checkpoint and the output mode of a ``DataStreamWriter``."""
+    """All that a ``DataStreamWriter`` was told, but for its partitioning columns."""
 
     def __init__(self, writer: DataStreamWriter) -> None:
-        options = _private_field(writer._jwrite, "extraOptions")
-        self.name = _option(options, "queryName")
-        self.checkpoint = _option(options, "checkpointLocation") or self._session_checkpoint(writer)
-        self.output_mode = str(_private_field(writer._jwrite, "outputMode").toString()).lower()
+        self._writer = writer
+        self.java_options = read_private_field(writer._jwrite, "extraOptions")
+        self.name = self.option("queryName")
+        self._session_root: str | None = writer._spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+        self.checkpoint = self.option("checkpointLocation") or self._session_checkpoint()
+        self.java_output_mode = read_private_field(writer._jwrite, "outputMode")
+        self.output_mode = str(self.java_output_mode.toString()).lower()
+        self.format = str(read_private_field(writer._jwrite, "source"))
+        self._trigger = read_private_field(writer._jwrite, "trigger")
+        check_trigger(self._trigger)
 
-    def _session_checkpoint(self, writer: DataStreamWriter) -> str | None:
-        root = writer._spark.conf.get("spark.sql.streaming.checkpointLocation", None)
-        return f"{root}/{self.name}" if root and self.name else None
+    def option(self, name: str) -> str | None:
+        """Return an option; ``None`` if it was not set. Case does not matter."""
+        value = self.java_options.get(name)
+        return str(value.get()) if value.isDefined() else None
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether the query keeps its checkpoint, in a place that the user or the session named."""
+        return self.checkpoint is not None or bool(self._session_root)
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether batches wait for an interval to pass."""
+        return "ProcessingTime" in _name_of(self._trigger) and int(self._trigger.intervalMs()) > 0
+
+    def new_writer(self) -> DataStreamWriter:
+        """Return another writer of the same DataFrame, told the same, without a sink."""
+        writer = self._writer._df.writeStream
+        writer._jwrite.options(self.java_options.originalMap()).outputMode(self.java_output_mode).trigger(self._trigger)
+        return writer
+
+    def _session_checkpoint(self) -> str | None:
+        return f"{self._session_root}/{self.name}" if self._session_root and self.name else None
+
+
+def check_trigger(trigger: Any) -> None:
+    """Refuse a Java trigger under which a query can't be controlled."""
+    for name in _REFUSED_TRIGGERS:
+        if _name_of(trigger).lower().startswith(name.lower()):
+            _refuse(name)
 
 
 def trigger_arguments(trigger: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -34,18 +73,27 @@ def trigger_arguments(trigger: str | Mapping[str, Any] | None) -> dict[str, Any]
     {'processingTime': '1500 milliseconds'}
     """
     if not isinstance(trigger, str):
+        for name in _REFUSED_TRIGGERS.keys() & (trigger or {}).keys():
+            _refuse(name)
         return None if trigger is None else dict(trigger)
     if is_zero_duration(trigger):
         return {"processingTime": "0 seconds"}
     return {"processingTime": f"{max(1, round(1e3 * parse_duration(trigger, 'trigger')))} milliseconds"}
 
 
-def _private_field(java: Any, name: str) -> Any:
+def _refuse(trigger: str) -> None:
+    raise PenstockError(
+        f"a query with trigger({trigger}=...) can't be controlled: {_REFUSED_TRIGGERS[trigger]}; "
+        "use processingTime=, availableNow= or no trigger"
+    )
+
+
+def _name_of(trigger: Any) -> str:
+    return str(trigger.getClass().getSimpleName())
+
+
+def read_private_field(java: Any, name: str) -> Any:
+    """Return a private field of a Java object."""
     field = java.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field.get(java)
-
-
-def _option(options: Any, name: str) -> str | None:
-    value = options.get(name)
-    return str(value.get()) if value.isDefined() else None
