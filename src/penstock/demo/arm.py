@@ -12,7 +12,7 @@ from penstock.control import Controller
 from penstock.demo.job import Form, Job, Running
 from penstock.demo.summary import ArmRun, Batch
 from penstock.errors import JournalError
-from penstock.journal import BatchRecord, read_journal
+from penstock.journal import BatchRecord, DecisionRecord, read_journal
 
 __all__ = ["Tell", "run_arm"]
 
@@ -85,14 +85,14 @@ def _read_progress(running: Running, label: str, begin_s: float, seconds: float)
     reports = {last.batchId: last} if last is not None and "addBatch" in last.durationMs else {}
     batches = []
     for batch_id, record in sorted(state.batches.items()):
-        batch = _to_batch(record, reports.get(batch_id), begin_s)
+        batch = _to_batch(record, reports.get(batch_id), begin_s, state.decision_for(batch_id))
         if batch is not None and 0.0 < batch.end_s <= seconds:
             batches.append(batch)
     keep = state.decisions[-1].keep if state.decisions else 1.0
     return ArmRun(label, seconds, tuple(batches), keep, tuple(state.errors))
 
 
-def _to_batch(record: BatchRecord, report: Any, begin_s: float) -> Batch | None:
+def _to_batch(record: BatchRecord, report: Any, begin_s: float, decision: DecisionRecord | None) -> Batch | None:
     """Return a batch in seconds since the trace began, or ``None`` if it has not ended.
 
     The journal knows the end of a batch only when the next one starts; Spark reports it earlier.
@@ -106,4 +106,7 @@ def _to_batch(record: BatchRecord, report: Any, begin_s: float) -> Batch | None:
     offered, kept = (sum(counts) for counts in zip(*record.gates.values(), strict=True))
     delay_s = end_s - record.mean_arrival_s if record.mean_arrival_s is not None else 0.0
     keep = record.keep if record.keep is not None else 1.0
-    return Batch(start_s - begin_s, end_s - begin_s, offered, kept, keep, delay_s)
+    lines = [rows.line / 1e6 - begin_s for rows in ((decision.older or {}) if decision is not None else {}).values()]
+    expired = sum((record.expired or {}).values())
+    line_s = max(lines, default=-math.inf)
+    return Batch(start_s - begin_s, end_s - begin_s, offered, kept, keep, delay_s, line_s, expired)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Form", "Job", "Running"]
 
 Form = Literal["by batch", "native", "bounded"]
-"""How the job ends: in ``foreachBatch``, in a native sink, or in a native sink behind a bounded gate."""
+"""How the job ends: in ``foreachBatch``; by arrival in a native sink; the same behind a bounded gate."""
 
 _ROW_OPTIONS = {"partitions": "2", "payload_bytes": "32", "keys": "zipf", "key_count": "50"}
 _TINY_ROWS = 20
@@ -96,7 +96,7 @@ class Job:
             query = shedder.foreach_batch(counted, sink, checkpoint=checkpoint, output_mode="update")
         else:
             writer = counted.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(checkpoint))
-            query = shedder.start(writer)
+            query = shedder.start(writer, by="arrival")
         return Running(shedder, query, checkpoint / "penstock", sink)
 
     def warm_up(self) -> float:

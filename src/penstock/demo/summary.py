@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,6 +26,10 @@ class Batch:
     keep: float
     delay_s: float
     """Its end minus the mean arrival time of the rows that it kept."""
+    line_s: float = -math.inf
+    """Rows that arrived before this had a keep of their own, mostly none."""
+    expired: int = 0
+    """Rows shed of those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,9 @@ def summarise(run: ArmRun, arrivals_s: Times, target_s: float, capacity_rows_per
     """Return the summary of an arm.
 
     The delay of a row is the end of its batch minus its arrival, and at least its age if it is still queued. Batches take rows in
-    the order of arrival, and the gate drops at random, so each row counts with the share of its batch that was kept. A queued row
-    counts with the keep in force at the end, so that all arms are treated alike.
+    the order of arrival, and the gate drops at random, so each row counts with the share of its batch that was kept, on its side
+    of the line between old and new rows. A queued row counts with the keep in force at the end, so that all arms are treated
+    alike.
 
     Parameters
     ----------
@@ -94,7 +100,7 @@ def summarise(run: ArmRun, arrivals_s: Times, target_s: float, capacity_rows_per
     position = 0
     for batch in run.batches:
         rows = slice(position, min(position + batch.offered, arrived))
-        ends_s[rows], shares[rows] = batch.end_s, batch.kept / max(1, batch.offered)
+        ends_s[rows], shares[rows] = batch.end_s, _shares(batch, arrivals_s[rows])
         position = rows.stop
     included = arrivals_s[:arrived] >= from_s
     delays_s, weights = (ends_s - arrivals_s[:arrived])[included], shares[included]
@@ -117,6 +123,15 @@ def summarise(run: ArmRun, arrivals_s: Times, target_s: float, capacity_rows_per
         goodput_rows_per_s=goodput,
         goodput_of_capacity=goodput / capacity_rows_per_s,
     )
+
+
+def _shares(batch: Batch, arrivals_s: Times) -> Times:
+    """Return the share that was kept of the rows like each row."""
+    is_old = arrivals_s < batch.line_s
+    old = int(is_old.sum())
+    kept_of_old = max(0, old - batch.expired)
+    kept_of_new = max(0, batch.kept - kept_of_old)
+    return np.where(is_old, kept_of_old / max(1, old), kept_of_new / max(1, batch.offered - old))
 
 
 def _mean(values: Times, weights: Times) -> float:
