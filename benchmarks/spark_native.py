@@ -1,7 +1,7 @@
-"""What it is worth to know the size of a batch: by batch, a native sink and a bounded gate on Spark.
+"""What it is worth to know the size of a batch: by batch, by arrival and by arrival behind a bounded gate on Spark.
 
 The job, the bursts and the measures of ``spark-controllers``. "By batch", the size of a batch is known before it runs.
-With a native sink it is not: a decision holds for the rows that arrive after it, and the rate of the last batches
+By arrival ("native") it is not: a decision holds for the rows that arrive after it, and the rate of the last batches
 replaces their number. A bounded gate keeps fewer and fewer of a partition's rows beyond the number that the controller
 expects.
 """
@@ -51,4 +51,4 @@ def _claim(arms: list[Arm], setting: str) -> Claim:
 
 def plot(result: Result, path: Path) -> None:
     """Draw the mean delay of the batches, one panel per setting, cut off at 10 s."""
-    draw(result, path, title="The same job by batch and with native sinks, target 2 s")
+    draw(result, path, title="The same job by batch and by arrival, target 2 s")
