@@ -79,7 +79,9 @@ def test_with_nothing_known_a_small_number_passes_and_that_is_said() -> None:
         -1, 1_000.0, 1_000.0, upcoming_rows=80_000, waited_s=None, taken_s=1_000.0, has_ages=True, upcoming_cold=True
     )
     decision = law.update(first)
-    assert rule_of(decision).fresh * 80_000 == pytest.approx(400 - 20), "a fifth of what may be tried where nobody waits, less a deviation"
+    assert rule_of(decision).fresh * 80_000 == pytest.approx(400 - 20), (
+        "a fifth of what may be tried where nobody waits, less a deviation"
+    )
     assert decision.note is not None
     assert "nothing is known of the cost of a row yet" in decision.note
 
@@ -296,3 +298,10 @@ def test_another_target_holds_from_the_next_decision_on() -> None:
 def test_bad_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(PenstockError, match=message):
         MicroBatch(2.0, **options)
+
+
+@pytest.mark.parametrize("waited_s", [0.0, 1.0, 60.0])
+def test_an_empty_batch_is_kept(waited_s: float) -> None:
+    """With an overhead that is long for the target, too: there was a division by zero."""
+    law = warm(MicroBatch(1.0), overhead_s=0.3, cost_s=0.0003)
+    assert law.update(upcoming(0, waited_s)).keep == 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,3 +148,10 @@ def test_a_window_that_has_begun_never_changes_its_fate(steps: list[tuple[int | 
             ordinals = np.arange(newest - 40, newest + 1)
             for ordinal, fate in zip(ordinals.tolist(), gate.ring.fate(ordinals).tolist(), strict=True):
                 assert begun.setdefault(ordinal, fate) == fate
+
+
+@pytest.mark.parametrize(("unit", "column", "has_ages"), [("row", "t", True), ("row", None, False), ("key", "t", False)])
+def test_whole_keys_are_not_cut_by_age(unit: Any, column: str | None, has_ages: bool) -> None:
+    gate = SlotGate("in", EqualShare(), unit_name=unit)
+    gate.arrival_column = column
+    assert gate.has_ages is has_ages

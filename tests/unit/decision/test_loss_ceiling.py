@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.control import Decision
 from penstock.decision.loss_ceiling import WINDOW_S, LossCeiling
 from penstock.errors import PenstockError
 
@@ -79,3 +80,12 @@ def test_no_rows_need_no_keep() -> None:
 def test_bad_ceilings(max_loss: float) -> None:
     with pytest.raises(PenstockError, match=r"max_loss must lie in \[0, 1\], got"):
         LossCeiling(max_loss)
+
+
+def test_of_a_batch_of_unknown_size_the_ceiling_leaves_its_share() -> None:
+    ceiling = LossCeiling(0.9)
+    ceiling.record(10.0, 1_000, 99)  # one too few, by chance
+    decision, warnings = ceiling.hold(Decision(0.0, full_rows=5.0), 11.0, None, "q")
+    assert decision.keep == pytest.approx(0.1)
+    assert decision.full_rows is None, "a bound by rank knows no ceiling"
+    assert len(warnings) == 1
