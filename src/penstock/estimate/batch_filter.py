@@ -114,7 +114,7 @@ class BatchFilter:
             return False
         rows, last_s, cost_s = self._jump
         most = max(rows, kept)
-        if most and (abs(rows - kept) < _UNLIKE * most or (last_s - period_s) / (rows - kept) > 0.5 * period_s / most):
+        if most and (abs(rows - kept) < _HALF * most or period_s < _AS_LONG * last_s):
             return False
         cost_s = max(min(cost_s, period_s / max(1.0, 2.0 * kept)), _LEAST_COST_S)
         if self._before is None:
@@ -179,4 +179,5 @@ _LEAST_COST_S = 1e-12
 _SHORTEST_S, _LONGEST_S = 1e-9, 1e9
 _SETTLED, _STALL = 3, 4.0
 _UNLIKE = 0.3
+_HALF, _AS_LONG = 0.5, 0.75
 _MODERATE, _GROWN = 0.5, 4.0
