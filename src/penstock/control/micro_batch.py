@@ -100,7 +100,7 @@ class MicroBatch(Controller):
         self._is_started = False
         self._cold_batch: tuple[int, float] | None = None  # rows and time of the first batch of a run
         self._newest: float | None = None  # rows that the last batch should have kept as the newest
-        self._unevenness = _FIRST_UNEVENNESS  # the variance of what it kept of that
+        self._unevenness = _FIRST_UNEVENNESS  # the mean square of how much more it kept, relative to that
         self._is_feeling = False
         self._said: list[str] = []
         if first_cost_s is not None:
@@ -141,7 +141,7 @@ class MicroBatch(Controller):
             self._cold_batch = (kept, period_s)
         self._is_started = self._is_started or period_s > SHORTEST_S
         if self._newest is not None and self._newest > 0.0 and period_s > SHORTEST_S:
-            self._unevenness += _SLOWLY * (min(kept / self._newest - 1.0, _MOST_UNEVEN) ** 2 - self._unevenness)
+            self._unevenness += _SLOWLY * (min(max(0.0, kept / self._newest - 1.0), _MOST_UNEVEN) ** 2 - self._unevenness)
         self._newest = None
         work_s = (self.model.cost_s or 0.0) * kept
         self._ramp.update(kept, period_s, self.batch_time_s, work_s, is_cold=observation.cold)
@@ -381,6 +381,6 @@ _EARLY = 0.8
 _ROOMY = 5.0
 _CATCH_UP = 0.9
 _PATIENCE = 1.15
-_FIRST_UNEVENNESS, _SLOWLY, _MARGIN = 0.01, 0.2, 1.5
+_FIRST_UNEVENNESS, _SLOWLY, _MARGIN = 0.01, 0.2, 2.0
 _NOISE, _MOST_UNEVEN, _FLOOD = 0.1, 5.0, 3.0
 _ENTER, _LEAVE = 0.95, 0.85
