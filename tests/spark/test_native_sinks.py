@@ -250,7 +250,8 @@ def test_a_checkpoint_of_spark_alone_is_continued_and_given_back(
     first = max(committed_files(tmp_path / "out")) + 1
     shedder = Shedder("2s", controller=Cycle(2.0))
     run(shedder, writer_of(gated(shedder, ticks(ROWS))), 4)
-    ours = keeps_of(tmp_path / "cp")
+    # A batch that stop() cut off has a decision and no count: Spark alone runs it again, and keeps all of it.
+    ours = {number: keep for number, keep in keeps_of(tmp_path / "cp").items() if number in ledger_of(tmp_path / "cp")}
     live_alone(first + len(ours) + 2)
     after = committed_values(tmp_path / "out")
     assert sorted(after) == list(range(len(after)))
