@@ -8,8 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock import Controller, Decision, Observation
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+KEEPS = (1.0, 0.5, 0.1)
+
+
+class Cycle(Controller):
+    """Another keep for every batch, and a memory of what it saw."""
+
+    def __init__(self, delay_target_s: float = 2.0) -> None:
+        super().__init__(delay_target_s)
+        self.seen: list[Observation] = []
+
+    def update(self, observation: Observation) -> Decision:
+        self.seen.append(observation)
+        return Decision(keep=KEEPS[(observation.batch_id + 1) % 3])
 
 
 @pytest.fixture

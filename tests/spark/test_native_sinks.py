@@ -22,9 +22,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 
 from penstock import (
-    Controller,
-    Decision,
-    Observation,
     PenstockError,
     Shedder,
     WholeWindows,
@@ -35,7 +32,7 @@ from penstock.drop.hashing import gate_seed, uniform
 from penstock.spark.native_sinks import _shorten_interruption, open_sink
 from penstock.spark.writer_settings import WriterSettings
 
-from .conftest import wait_until
+from .conftest import Cycle, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -45,15 +42,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 Ticks = Callable[..., "DataFrame"]
-KEEPS = (1.0, 0.5, 0.1)
 ROWS = 200
-
-
-class Cycle(Controller):
-    """Another keep for every batch."""
-
-    def update(self, observation: Observation) -> Decision:
-        return Decision(keep=KEEPS[(observation.batch_id + 1) % 3])
 
 
 def expected(batch_id: int, keep: float, rows: int = ROWS) -> list[int]:

@@ -37,7 +37,7 @@ from penstock.drop.tables import SLOT_SHIFT
 from penstock.journal import Journal
 from penstock.simulation.traffic import b_model
 
-from .conftest import wait_until
+from .conftest import Cycle, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,19 +47,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 Ticks = Callable[..., "DataFrame"]
-KEEPS = (1.0, 0.5, 0.1)
-
-
-class Cycle(Controller):
-    """Another keep for every batch, and a memory of what it saw."""
-
-    def __init__(self, delay_target_s: float = 2.0) -> None:
-        super().__init__(delay_target_s)
-        self.seen: list[Observation] = []
-
-    def update(self, observation: Observation) -> Decision:
-        self.seen.append(observation)
-        return Decision(keep=KEEPS[(observation.batch_id + 1) % 3])
 
 
 class Broken(Controller):

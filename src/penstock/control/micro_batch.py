@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from penstock.control.base import SHORTEST_S, AgeRule, Controller, Decision, Observation
 from penstock.control.batch_clock import BatchClock
 from penstock.control.row_ramp import RowRamp
-from penstock.control.source_lag import SourceLag
+from penstock.control.source_lag import SourceLag, smooth_rate
 from penstock.errors import PenstockError
 from penstock.estimate import BatchFilter
 
@@ -101,7 +101,7 @@ class MicroBatch(Controller):
         self._cold_batch: tuple[int, float] | None = None  # rows and time of the first batch of a run
         self._newest: float | None = None  # rows that the last batch should have kept as the newest
         self._unevenness = _FIRST_UNEVENNESS  # the mean square of how much more it kept, relative to that
-        self._is_feeling = False
+        self._is_trying = False
         self._said: list[str] = []
         if first_cost_s is not None:
             self.suppose_cost(first_cost_s)
@@ -153,7 +153,7 @@ class MicroBatch(Controller):
         else:
             decision = self._decide_by_batch(observation, float(observation.upcoming_rows))
             gathered_s = self._clock.waited_s(observation.waited_s or 0.0)
-            self._rate = _smooth_rate(self._rate, observation.upcoming_rows, gathered_s)
+            self._rate = smooth_rate(self._rate, observation.upcoming_rows, gathered_s)
         reachable_s = self.wait_s / self.worst if self._is_out_of_reach else None
         return replace(decision, note=self._note(), reachable_s=reachable_s)
 
@@ -171,13 +171,12 @@ class MicroBatch(Controller):
         is_behind = self._lag.is_behind and not self._lag.is_hopeless
         if is_behind:
             batch_s = min(batch_s, _CATCH_UP * self._lag.pace_s)
-        is_late = observation.waited_s is None or waited_s > self.batch_time_s
-        limit = self._ramp.limit(self.model, batch_s, is_late=is_late)
+        limit = self._ramp.limit(self.model, batch_s, is_late=_is_late(observation, waited_s, self.batch_time_s))
         overdue_s = waited_s + self._clock.latency_s
         if rows <= limit and not is_behind and not _is_overdue(self.model, rows, overdue_s, self.wait_s):
             return Decision(1.0)
         if self.model.cost_s is None and self._ramp.is_first(limit):
-            self._is_feeling = True
+            self._is_trying = True
         if self.expired == "keep" or self._lag.is_hopeless:
             return Decision(min(1.0, limit / rows))
         rule = self._fresh_rule if self.prefer == "fresh" and not is_behind else self._even_rule
@@ -196,7 +195,7 @@ class MicroBatch(Controller):
             return AgeRule(begin_s, self.floor, self.floor)  # by the time that it is warm, all will have expired
         is_known = waited_s > SHORTEST_S and not self._lag.is_capped
         fresh = rows * min(1.0, max(0.0, fresh_s - latency_s) / waited_s) if is_known else rows
-        most = self._ramp.limit(self.model, batch_s, is_late=observation.waited_s is None or waited_s > self.batch_time_s)
+        most = self._ramp.limit(self.model, batch_s, is_late=_is_late(observation, waited_s, self.batch_time_s))
         limit = max(1.0, most - self.floor * (rows - fresh))
         if limit < fresh:
             limit = max(1.0, limit - math.sqrt(limit))  # a sample of so many rows may come out larger by as much
@@ -231,7 +230,7 @@ class MicroBatch(Controller):
         # After a batch that was far too long the target is missed anyway. Some rows must pass, or nothing is ever learned.
         batch_s = max(batch_s, _LEAST_SHARE * self.batch_time_s)
         limit = max(self._ramp.limit(self.model, batch_s), _count_proven(observation, batch_s))
-        keep = min(1.0, limit / rows) if rows > 0 else 1.0
+        keep = min(1.0, limit / rows)
         if self.expired == "keep" or self._lag.is_hopeless or not self._lag.is_capped:
             return keep
         # A cap leaves rows in the source, and the engine says how many: that is their age.
@@ -247,7 +246,7 @@ class MicroBatch(Controller):
         if observation.cold and observation.period_s >= SHORTEST_S:
             return Decision(None)  # its rows came in who knows how long a time, and its own time says little
         gathered_s = observation.start_s - last_start_s if last_start_s is not None else observation.period_s
-        self._rate = _smooth_rate(self._rate, observation.offered, gathered_s)
+        self._rate = smooth_rate(self._rate, observation.offered, gathered_s)
         is_first = observation.has_ages and observation.period_s < SHORTEST_S
         if is_first and self.expired == "shed":
             # By batch, but nobody knows how many rows wait: what can't be in time any more goes, whatever its number.
@@ -298,7 +297,7 @@ class MicroBatch(Controller):
                 f"the source is capped at about {self._lag.size:,} rows per batch, and about {rate:,.0f} rows/s arrive: no "
                 f"shedding holds the target; a cap of {math.ceil(rate * self.batch_time_s):,} rows would do"
             )
-        if self._is_feeling and "start" not in self._said:
+        if self._is_trying and "start" not in self._said:
             self._said.append("start")
             return (
                 f"nothing is known of the cost of a row yet, so at most {self._ramp.first_rows:,.0f} {self.unit} per batch are "
@@ -326,20 +325,18 @@ class MicroBatch(Controller):
         self._said = list(state["said"])
         return self
 
-    _STATE = ("last_start_s", "rate", "is_out_of_reach", "is_started", "is_feeling", "newest", "unevenness")
-
-
-def _smooth_rate(rate: float | None, rows: float, gathered_s: float) -> float | None:
-    """Return how many rows arrive per second; the latest batch counts half."""
-    if gathered_s < SHORTEST_S:
-        return rate
-    return rows / gathered_s if rate is None else 0.5 * (rows / gathered_s + rate)
+    _STATE = ("last_start_s", "rate", "is_out_of_reach", "is_started", "is_trying", "newest", "unevenness")
 
 
 def _count_proven(observation: Observation, batch_s: float) -> float:
     """Return the rows that fit for sure: r times the rows of a batch take at most r times as long, for any r above 1."""
     period_s = observation.period_s
     return observation.kept * batch_s / period_s if SHORTEST_S <= period_s <= batch_s else 0.0
+
+
+def _is_late(observation: Observation, waited_s: float, batch_time_s: float) -> bool:
+    """Whether rows have waited for longer than a batch takes, as far as anyone knows."""
+    return observation.waited_s is None or waited_s > batch_time_s
 
 
 def _is_overdue(model: BatchFilter, rows: float, waited_s: float, wait_s: float) -> bool:

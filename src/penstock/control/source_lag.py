@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.control.base import SHORTEST_S, Observation
 
-__all__ = ["SourceLag"]
+__all__ = ["SourceLag", "smooth_rate"]
 
 
 class SourceLag:
@@ -92,8 +92,7 @@ class SourceLag:
             return 0.0 if left is not None else None
         passed_s = observation.start_s - self._last[0]
         if passed_s >= SHORTEST_S:
-            rate = max(0.0, (observation.offered + left - before) / passed_s)
-            self.rate = rate if self.rate is None else 0.5 * (rate + self.rate)
+            self.rate = smooth_rate(self.rate, max(0, observation.offered + left - before), passed_s)
         return left / self.rate if self.rate else 0.0
 
     def _compare(self, observation: Observation, age_s: float) -> None:
@@ -109,8 +108,7 @@ class SourceLag:
             else:
                 self._vain = [a + b for a, b in zip(self._vain, (1.0, grown_s, max(0.0, passed_s)), strict=True)]
             if observation.mean_offered_arrival_s is not None and passed_s - grown_s > SHORTEST_S and self.is_capped:
-                rate = observation.offered / (passed_s - grown_s)  # their arrivals moved on by that much
-                self.rate = rate if self.rate is None else 0.5 * (rate + self.rate)
+                self.rate = smooth_rate(self.rate, observation.offered, passed_s - grown_s)  # so far did arrivals move on
         self._last = (observation.start_s, age_s)
         self._was_empty = observation.kept <= _HARDLY * observation.offered
 
@@ -134,6 +132,17 @@ class SourceLag:
         self._vain = list(state["_vain"])
 
     _STATE = ("is_behind", "is_hopeless", "rate", "_size", "_alike", "_growing", "_falling", "_was_empty", "_left")
+
+
+def smooth_rate(rate: float | None, rows: float, gathered_s: float) -> float | None:
+    """Return how many rows arrive per second; the latest batch counts half.
+
+    >>> smooth_rate(smooth_rate(None, 300, 1.0), 100, 1.0)
+    200.0
+    """
+    if gathered_s < SHORTEST_S:
+        return rate
+    return rows / gathered_s if rate is None else 0.5 * (rows / gathered_s + rate)
 
 
 _ALIKE, _TOLERANCE = 2, 0.01

@@ -39,7 +39,13 @@ class LossCeiling:
     def record(self, time_s: float, offered: int, kept: int) -> None:
         """Take in a batch."""
         if self.is_set:
+            self._forget(time_s)
             self._batches.append((time_s, offered, kept))
+
+    def _forget(self, now_s: float) -> None:
+        """Drop what is older than the window, or lies in a future that a clock has since left."""
+        while self._batches and not now_s - WINDOW_S <= self._batches[0][0] <= now_s + WINDOW_S:
+            self._batches.popleft()
 
     def least_keep(self, now_s: float, rows: float) -> float:
         """Return the least share to keep of the next rows: what the ceiling leaves and, if fewer were kept by chance, more.
@@ -48,8 +54,7 @@ class LossCeiling:
         """
         if not self.is_set or rows <= 0:
             return 0.0
-        while self._batches and not now_s - WINDOW_S <= self._batches[0][0] <= now_s + WINDOW_S:
-            self._batches.popleft()
+        self._forget(now_s)
         offered = sum(one for _, one, _ in self._batches) + rows
         kept = sum(one for _, _, one in self._batches)
         return min(1.0, max(1.0 - self.max_loss, ((1.0 - self.max_loss) * offered - kept) / rows))

@@ -160,11 +160,6 @@ class BatchTable(KeepTable):
         """Return a table with a keep per class, and another for rows that arrived before a moment, if there are such."""
         return cls(line, np.array([keeps if older is None else older, keeps], dtype=np.float64), latest)
 
-    @property
-    def is_line(self) -> bool:
-        """Whether the age of a row matters."""
-        return self.oldest > ALWAYS
-
     def lookup_arrivals(
         self, micros: np.ndarray, class_index: np.ndarray | int = 0, ranks: np.ndarray | None = None
     ) -> np.ndarray:

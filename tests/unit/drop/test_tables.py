@@ -76,7 +76,7 @@ shares = st.floats(0, 1)
 @given(keep=shares, micros=moments)
 def test_set_by_batch_without_a_line_the_age_does_not_matter(keep: float, micros: int) -> None:
     table = BatchTable.of([keep])
-    assert not table.is_line
+    assert table.oldest == ALWAYS
     assert table.lookup_arrivals(np.array([micros]))[0] == keep
 
 
@@ -98,7 +98,7 @@ def test_set_by_batch_rows_before_the_line_are_older_to_the_microsecond(
     classes = data.draw(st.lists(st.integers(0, len(keeps) - 1), min_size=len(arrivals), max_size=len(arrivals)))
     oracle = [older[index] if micros < line else keeps[index] for micros, index in zip(arrivals, classes, strict=True)]
     built = BatchTable.of(keeps, older=older, line=line)
-    assert built.is_line
+    assert built.oldest > ALWAYS
     assert built.lookup_arrivals(np.array(arrivals), np.array(classes)).tolist() == oracle
     for micros, index, keep in zip(arrivals, classes, oracle, strict=True):
         assert built.lookup_arrivals(np.array([micros]), index).tolist() == [keep]
