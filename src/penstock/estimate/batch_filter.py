@@ -20,7 +20,8 @@ class BatchFilter:
     attributes a change to the cost, because the overhead belongs to the engine and changes little; small batches show the
     overhead. A batch far outside of what is expected is a jump of the cost: the filter then forgets what it knew of it. There are
     two exceptions. A batch many times too long is a stall until the next one confirms it: engines pause more often than rows
-    become ten times as expensive. And if the next batch is just as long with far fewer rows, time does not depend on rows: then
+    become ten times as expensive. One that is too short is luck until then: to believe it makes the next ones late. And if the
+    next batch is just as long with far fewer rows, time does not depend on rows: then
     the overhead has jumped; once a batch is as short as before the jump, it has jumped back. A moderate surprise in a batch of
     few rows is the engine's.
 
@@ -88,10 +89,12 @@ class BatchFilter:
         noise = (self._noise * period_s) ** 2
         if error_s**2 <= self._surprise**2 * (costs.variance(counts) + noise):
             self._settled, self._jump = self._settled + 1, None
-        elif self._jump is None and self._settled >= _SETTLED and period_s > _STALL * max(expected_s, _LEAST_COST_S):
-            self._jump = (float(kept), period_s, self._cost_before())  # perhaps a stall: the next batch shows it
+        elif self._return_overhead(kept, period_s, expected_s):
             return
-        elif self._jump_overhead(kept, period_s) or self._return_overhead(kept, period_s, expected_s):
+        elif self._jump is None and self._settled >= _SETTLED and self._is_doubtful(kept, period_s, expected_s):
+            self._jump = (float(kept), period_s, self._cost_before())
+            return
+        elif self._jump_overhead(kept, period_s):
             return
         elif kept > 0 and not self._is_of_engine(error_s, expected_s, kept):
             self._settled = 0
@@ -99,6 +102,11 @@ class BatchFilter:
             costs.widen([error_s / kept, 0.0])
         least_cost_s = _LEAST_COST_S if self._has_cost else 0.0
         costs.correct(counts, error_s, noise, least=[least_cost_s, 0.0], most=[math.inf, period_s])
+
+    @staticmethod
+    def _is_doubtful(kept: int, period_s: float, expected_s: float) -> bool:
+        """Whether to wait for the next batch before a surprise is believed: it may be a stall, or luck."""
+        return period_s > _STALL * max(expected_s, _LEAST_COST_S) or (kept > 0 and period_s < expected_s)
 
     def _is_of_engine(self, error_s: float, expected_s: float, kept: int) -> bool:
         """Whether rows are so few that they can't have caused a moderate surprise."""
@@ -113,8 +121,8 @@ class BatchFilter:
         if self._jump is None:
             return False
         rows, last_s, cost_s = self._jump
-        most = max(rows, kept)
-        if most and (abs(rows - kept) < _HALF * most or period_s < _AS_LONG * last_s):
+        (fewer, shorter_s), (more, longer_s) = sorted(((rows, last_s), (float(kept), period_s)))
+        if more and (fewer > (1.0 - _HALF) * more or shorter_s < _AS_LONG * longer_s):
             return False
         cost_s = max(min(cost_s, period_s / max(1.0, 2.0 * kept)), _LEAST_COST_S)
         if self._before is None:
