@@ -52,7 +52,10 @@ def test_micro_batch_holds_batches_at_half_the_target(load: float, overhead_s: f
     arrivals = constant(load / cost_ms * 1e3, 60)
     run = simulate_micro_batches(arrivals, MicroBatch(2.0, worst=1.0), cost_s=cost_ms / 1e3, overhead_s=overhead_s, noise=noise)
     settled = run.series["t_s"] > 20
-    assert np.mean(run.series["batch_s"][settled]) == pytest.approx(1.0, rel=0.05)
+    # A sample comes out larger than meant by a standard deviation now and then, and the law leaves room for one.
+    rows, keep = (1.0 - overhead_s) / (cost_ms / 1e3), run.series["keep"][settled].mean()
+    room_s = cost_ms / 1e3 * np.sqrt(rows * (1.0 - keep))
+    assert np.mean(run.series["batch_s"][settled]) == pytest.approx(1.0 - room_s, rel=0.05)
     # Within three points of the least loss for that batch time.
     least = 1.0 - (1.0 - overhead_s / 1.0) / load
-    assert 1.0 - run.series["keep"][settled].mean() <= least + 0.03
+    assert 1.0 - keep <= least + room_s / load + 0.03

@@ -175,7 +175,7 @@ class MicroBatch(Controller):
         overdue_s = waited_s + self._clock.latency_s
         if rows <= limit and not is_behind and not _is_overdue(self.model, rows, overdue_s, self.wait_s):
             return Decision(1.0)
-        if self.model.cost_s is None and self._ramp.is_first(limit):
+        if self.model.cost_s is None and not self._ramp.is_known and self._ramp.is_first(limit):
             self._is_trying = True
         if self.expired == "keep" or self._lag.is_hopeless:
             return Decision(min(1.0, limit / rows))
@@ -198,7 +198,7 @@ class MicroBatch(Controller):
         most = self._ramp.limit(self.model, batch_s, is_late=_is_late(observation, waited_s, self.batch_time_s))
         limit = max(1.0, most - self.floor * (rows - fresh))
         if limit < fresh:
-            limit = max(1.0, limit - math.sqrt(limit))  # a sample of so many rows may come out larger by as much
+            limit = max(1.0, limit - math.sqrt(limit * (1.0 - limit / fresh)))  # a sample may come out larger by as much
         keep = min(1.0, limit / max(fresh, 1.0))
         return AgeRule(begin_s - fresh_s, max(keep, self.floor), min(keep, self.floor))
 

@@ -30,7 +30,8 @@ class RowRamp:
 
     def __init__(self, first_rows: float, *, is_known: bool = False) -> None:
         self.first_rows = first_rows
-        self._careful = 1.0 if is_known else _CAREFUL
+        self.is_known = is_known
+        """Whether the first number comes from a cost that the user knows."""
         self._first = first_rows  # what may be tried while batches say nothing
         self._proven = 0.0  # what they have shown to fit
         self._largest = 0.0
@@ -72,7 +73,8 @@ class RowRamp:
         counts, however little is behind it.
         """
         if model.overhead_s is None or model.cost_s is None:
-            return max(1.0, self._proven, self._careful * self._first) if is_late else max(1.0, self._start)
+            careful = 1.0 if self.is_known else _CAREFUL
+            return max(1.0, self._proven, careful * self._first) if is_late else max(1.0, self._start)
         room_s = max(0.0, batch_s - model.overhead_s)
         fitting = room_s / model.cost_s
         reach = max(self._start, _GROWTH * self._largest)

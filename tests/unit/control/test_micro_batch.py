@@ -79,7 +79,7 @@ def test_with_nothing_known_a_small_number_passes_and_that_is_said() -> None:
         -1, 1_000.0, 1_000.0, upcoming_rows=80_000, waited_s=None, taken_s=1_000.0, has_ages=True, upcoming_cold=True
     )
     decision = law.update(first)
-    assert rule_of(decision).fresh * 80_000 == pytest.approx(400 - 20), (
+    assert rule_of(decision).fresh * 80_000 == pytest.approx(400 - math.sqrt(400 * (1 - 400 / 80_000))), (
         "a fifth of what may be tried where nobody waits, less a deviation"
     )
     assert decision.note is not None
@@ -89,9 +89,10 @@ def test_with_nothing_known_a_small_number_passes_and_that_is_said() -> None:
 def test_a_first_cost_is_a_first_number() -> None:
     first = Observation(-1, 1_000.0, 1_000.0, upcoming_rows=80_000)
     for cost_s in (1e-2, 1e-3, 1e-4):
-        keep = MicroBatch(2.0, first_cost_s=cost_s).update(first).keep
-        assert keep is not None
-        assert keep * 80_000 == pytest.approx(0.8 / cost_s), "four fifths of a second"
+        decision = MicroBatch(2.0, first_cost_s=cost_s).update(first)
+        assert decision.keep is not None
+        assert decision.keep * 80_000 == pytest.approx(0.8 / cost_s), "four fifths of a second"
+        assert MicroBatch(2.0, first_cost_s=cost_s).update(replace(first, waited_s=1.0, has_ages=True)).note is None
 
 
 def test_rows_that_come_after_an_idle_hour_have_not_waited() -> None:
