@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +12,11 @@ __all__ = ["BatchClock"]
 
 
 class BatchClock:
-    """Two offsets that decide which rows are in time, each the least of the last batches, so that a stall changes neither.
+    """Two offsets that decide which rows are in time, from the last batches, so that a stall changes neither.
 
-    The *lead* is the time from the start of a batch, when its rows are chosen, to the decision on it. The *latency* is how much
-    older rows are than their wait for the engine explains: they took a way to the source, or clocks disagree.
+    The *lead* is the time from the start of a batch, when its rows are chosen, to the decision on it: the median, since a batch
+    takes its time from a usual start on. The *latency* is how much older rows are than their wait for the engine explains: they
+    took a way to the source, or clocks disagree. It is the least, since a stall makes rows older too.
 
     >>> from penstock.control import GateCount
     >>> clock, gates = BatchClock(), {"in": GateCount(9, 9)}
@@ -33,7 +35,7 @@ class BatchClock:
     @property
     def lead_s(self) -> float:
         """The time from the start of a batch to the decision on it."""
-        return min(self._leads, default=0.0)
+        return statistics.median(self._leads) if self._leads else 0.0
 
     @property
     def latency_s(self) -> float:
@@ -64,7 +66,8 @@ class BatchClock:
         return {"leads": list(self._leads), "latencies": list(self._latencies), "waited_s": self._waited_s}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a snapshot."""
+        """Continue from a snapshot, as far as it goes."""
+        state = self.snapshot() | dict(state)
         self._leads, self._latencies, self._waited_s = list(state["leads"]), list(state["latencies"]), state["waited_s"]
 
 

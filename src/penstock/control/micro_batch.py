@@ -101,6 +101,7 @@ class MicroBatch(Controller):
         self._cold_batch: tuple[int, float] | None = None  # rows and time of the first batch of a run
         self._newest: float | None = None  # rows that the last batch should have kept as the newest
         self._unevenness = _FIRST_UNEVENNESS  # the mean square of how much more it kept, relative to that
+        self._newest_seen = 0
         self._is_trying = False
         self._said: list[str] = []
         if first_cost_s is not None:
@@ -141,7 +142,9 @@ class MicroBatch(Controller):
             self._cold_batch = (kept, period_s)
         self._is_started = self._is_started or period_s > SHORTEST_S
         if self._newest is not None and self._newest > 0.0 and period_s > SHORTEST_S:
-            self._unevenness += _SLOWLY * (min(max(0.0, kept / self._newest - 1.0), _MOST_UNEVEN) ** 2 - self._unevenness)
+            self._newest_seen += 1
+            gain = max(_SLOWLY, 1.0 / (1.0 + self._newest_seen))
+            self._unevenness += gain * (min(max(0.0, kept / self._newest - 1.0), _MOST_UNEVEN) ** 2 - self._unevenness)
         self._newest = None
         work_s = (self.model.cost_s or 0.0) * kept
         self._ramp.update(kept, period_s, self.batch_time_s, work_s, is_cold=observation.cold)
@@ -209,6 +212,9 @@ class MicroBatch(Controller):
         if overhead_s is None or cost_s is None or waited_s <= SHORTEST_S or is_flood or not self._ramp.has_worked:
             return self._even_rule(observation, rows, waited_s, batch_s)
         if self._lag.is_capped or observation.upcoming_cold:
+            return self._even_rule(observation, rows, waited_s, batch_s)
+        if self._unevenness > _CLUMPY:  # of rows that come in clumps, nobody knows how many are new; now and then, look again
+            self._unevenness *= _FORGET
             return self._even_rule(observation, rows, waited_s, batch_s)
         # Rows are not even over time, and the newest seconds may have more than their share.
         rate, floor = rows / waited_s, self.floor
@@ -314,7 +320,9 @@ class MicroBatch(Controller):
         return parts | values | {"cold_batch": cold_batch, "said": list(self._said)}
 
     def restore(self, state: Mapping[str, Any]) -> Self:
-        """Continue from a snapshot, and return the controller."""
+        """Continue from a snapshot, and return the controller. One of an older version knows less, and what it knows counts."""
+        older = {"ramp": {name: state[name] for name in ("largest", "has_worked") if name in state}}
+        state = self.snapshot() | older | dict(state)
         self.model.restore(state["model"])
         self._ramp.restore(state["ramp"])
         self._lag.restore(state["lag"])
@@ -325,7 +333,7 @@ class MicroBatch(Controller):
         self._said = list(state["said"])
         return self
 
-    _STATE = ("last_start_s", "rate", "is_out_of_reach", "is_started", "is_trying", "newest", "unevenness")
+    _STATE = ("last_start_s", "rate", "is_out_of_reach", "is_started", "is_trying", "newest", "newest_seen", "unevenness")
 
 
 def _count_proven(observation: Observation, batch_s: float) -> float:
@@ -378,6 +386,7 @@ _EARLY = 0.8
 _ROOMY = 5.0
 _CATCH_UP = 0.9
 _PATIENCE = 1.15
+_CLUMPY, _FORGET = 0.25, 0.99
 _FIRST_UNEVENNESS, _SLOWLY, _MARGIN = 0.01, 0.2, 2.0
 _NOISE, _MOST_UNEVEN, _FLOOD = 0.1, 5.0, 3.0
 _ENTER, _LEAVE = 0.95, 0.85

@@ -44,11 +44,12 @@ class SourceLag:
         self._vain = [0.0, 0.0, 0.0]
         self._was_empty = False  # whether the last batch kept hardly anything
         self._left = 0
+        self._is_old = True  # whether rows were older than their batch had to wait for the engine, as far as anyone knows
 
     @property
     def is_capped(self) -> bool:
-        """Whether batches seem to have the largest size that they may have."""
-        return self._alike >= _ALIKE or self._left > 0
+        """Whether batches seem to have the largest size that they may have: they are alike, and not because all are in step."""
+        return (self._alike >= _ALIKE and self._is_old) or self._left > 0
 
     @property
     def size(self) -> int:
@@ -98,7 +99,8 @@ class SourceLag:
     def _compare(self, observation: Observation, age_s: float) -> None:
         if self._last is not None:
             grown_s, passed_s = age_s - self._last[1], observation.start_s - self._last[0]
-            # Without a cap no row waits for longer than since the last batch was planned.
+            # Without a cap no row waits for longer than since the last batch was planned, and the mean row for half of that.
+            self._is_old = age_s > _OLD * passed_s
             is_growing = grown_s > _NOISE_S and age_s > passed_s
             self._growing = self._growing + 1 if is_growing else 0
             self._falling = self._falling + 1 if grown_s < 0.0 else 0
@@ -125,13 +127,14 @@ class SourceLag:
         return {name: getattr(self, name) for name in self._STATE} | {"_last": last, "_vain": list(self._vain)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a snapshot."""
+        """Continue from a snapshot, as far as it goes."""
+        state = self.snapshot() | dict(state)
         for name in self._STATE:
             setattr(self, name, state[name])
         self._last = None if state["_last"] is None else tuple(state["_last"])
         self._vain = list(state["_vain"])
 
-    _STATE = ("is_behind", "is_hopeless", "rate", "_size", "_alike", "_growing", "_falling", "_was_empty", "_left")
+    _STATE = ("is_behind", "is_hopeless", "rate", "_size", "_alike", "_growing", "_falling", "_was_empty", "_left", "_is_old")
 
 
 def smooth_rate(rate: float | None, rows: float, gathered_s: float) -> float | None:
@@ -148,5 +151,5 @@ def smooth_rate(rate: float | None, rows: float, gathered_s: float) -> float | N
 _ALIKE, _TOLERANCE = 2, 0.01
 _GROWING, _IN_VAIN, _FALLING = 2, 5, 3
 _NOISE_S = 0.02
-_LEAST_ROWS = 20
+_LEAST_ROWS, _OLD = 20, 0.75
 _HARDLY, _CLEARLY = 0.02, 0.1

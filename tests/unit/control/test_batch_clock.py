@@ -42,6 +42,13 @@ def test_one_late_batch_changes_nothing() -> None:
     assert watch(clock, [9.0, 30.0, 3.0], first=6).latency_s == pytest.approx(0.0, abs=1e-9)
 
 
+def test_a_batch_begins_as_long_before_its_decision_as_it_usually_does() -> None:
+    clock = BatchClock()
+    for number, lead_s in enumerate((0.05, 0.1, 0.12, 0.11, 2.0)):
+        watch(clock, [0.5], lead_s=lead_s, first=number)
+    assert clock.lead_s == pytest.approx(0.11)
+
+
 def test_behind_a_cap_rows_are_old_for_another_reason() -> None:
     assert watch(BatchClock(), [5.0] * 10, is_capped=True).latency_s == 0.0
 

@@ -40,6 +40,12 @@ def test_an_uncapped_source_is_not_behind() -> None:
     assert not lag.is_behind
 
 
+def test_batches_that_are_alike_because_all_are_in_step_are_not_capped() -> None:
+    """A steady rate under good control: every batch has the rows of one batch time, and they waited for half of it."""
+    assert not watch(batches([0.5] * 10)).is_capped
+    assert watch(batches([0.9] * 10)).is_capped
+
+
 def test_batches_of_one_size_with_rows_that_get_older_are_behind() -> None:
     lag = watch(batches([1.0, 1.5, 2.0, 2.5]))
     assert lag.is_capped

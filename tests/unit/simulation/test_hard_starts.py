@@ -188,6 +188,12 @@ def test_a_pause_is_no_reason_to_shed_afterwards(prefer: str) -> None:
     assert run.series["keep"][batches].tolist() == [1.0] * int(batches.sum())
 
 
+def test_freshest_first_holds_at_a_rate_that_never_changes() -> None:
+    """All batches have one size then, and that is not to be taken for a cap."""
+    even, fresh = (simulate(steadily(30_000, 30), law(prefer=prefer), cost_s=0.0001) for prefer in ("even", "fresh"))
+    assert kept_rate(fresh, 10.0) > 1.05 * kept_rate(even, 10.0)
+
+
 @both
 def test_clumps_of_a_clock_of_whole_seconds(prefer: str) -> None:
     run = simulate(np.repeat(np.arange(0.0, 90.0), 200), law(prefer=prefer), cost_s=0.01)
