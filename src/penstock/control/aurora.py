@@ -110,7 +110,8 @@ class Aurora(Controller):
         return {"load": self._load.snapshot(), "largest": self._largest}
 
     def restore(self, state: Mapping[str, Any]) -> Self:
-        """Continue from a snapshot, and return the controller."""
+        """Continue from a snapshot, as far as it goes, and return the controller."""
+        state = self.snapshot() | dict(state)
         self._load.restore(state["load"])
         self._largest = state["largest"]
         return self

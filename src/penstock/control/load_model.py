@@ -191,7 +191,8 @@ class LoadModel:
         return {"batches": self.batches.snapshot()} | {name.lstrip("_"): getattr(self, name) for name in self._STATE}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a snapshot."""
+        """Continue from a snapshot, as far as it goes."""
+        state = self.snapshot() | dict(state)
         self.batches.restore(state["batches"])
         for name in self._STATE:
             setattr(self, name, state[name.lstrip("_")])

@@ -98,7 +98,8 @@ class RowRamp:
         return {name: getattr(self, f"_{name}") for name in self._STATE}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a snapshot."""
+        """Continue from a snapshot, as far as it goes."""
+        state = self.snapshot() | dict(state)
         for name in self._STATE:
             setattr(self, f"_{name}", state[name])
 

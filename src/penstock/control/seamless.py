@@ -147,7 +147,8 @@ class Seamless(Controller):
         return {"load": self._load.snapshot()} | {name.lstrip("_"): getattr(self, name) for name in self._STATE}
 
     def restore(self, state: Mapping[str, Any]) -> Self:
-        """Continue from a snapshot, and return the controller."""
+        """Continue from a snapshot, as far as it goes, and return the controller."""
+        state = self.snapshot() | dict(state)
         self._load.restore(state["load"])
         for name in self._STATE:
             setattr(self, name, state[name.lstrip("_")])

@@ -7,6 +7,7 @@ then the core counts on it.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -233,8 +234,14 @@ class QueryCore(ABC):
 
     def _restore_controller(self, memory: Mapping[str, Any]) -> list[Instruction]:
         try:
+            fresh = self.controller.snapshot()
+        except Exception as error:  # as above
+            return [self.warn_failure("restore the controller", error)]
+        try:
             self.controller.restore(memory)
         except Exception as error:  # as above
+            with contextlib.suppress(Exception):
+                self.controller.restore(fresh)  # nothing is left half restored
             return [self.warn_failure("restore the controller", error)]
         return []
 

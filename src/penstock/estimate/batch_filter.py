@@ -175,7 +175,8 @@ class BatchFilter:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a snapshot."""
+        """Continue from a snapshot, as far as it goes."""
+        state = self.snapshot() | dict(state)
         self._filter.restore(state["filter"])
         self._has_cost, self._has_overhead = state["has_cost"], state["has_overhead"]
         self._settled = state["settled"]

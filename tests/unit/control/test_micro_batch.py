@@ -73,6 +73,18 @@ def test_a_backlog_after_a_restart_does_not_pass_either() -> None:
     assert keep * 1_000_000 < 2_000
 
 
+def test_the_memory_of_an_older_version_is_not_lost() -> None:
+    law = warm(MicroBatch(2.0))
+    now = law.snapshot()
+    model = {name: now["model"][name] for name in ("filter", "has_cost", "has_overhead")}
+    older = {"model": model, "largest": 750.0, "has_worked": True, "has_warned": False, "last_start_s": 7.0, "rate": 900.0}
+    again = MicroBatch(2.0).restore(older)
+    assert (again.model.cost_s, again.model.overhead_s) == (law.model.cost_s, law.model.overhead_s)
+    # A cost that the journal knows is believed: what fits is kept of the first batch, and not what may be tried.
+    keeps = [one.update(upcoming(5_000, 0.9)).keep or 0.0 for one in (law, again)]
+    assert keeps[1] == pytest.approx(keeps[0], rel=0.1)
+
+
 def test_with_nothing_known_a_small_number_passes_and_that_is_said() -> None:
     law = MicroBatch(2.0)
     first = Observation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.control import MicroBatch
 from penstock.control.base import Decision
 from penstock.decision import (
     Append,
@@ -183,6 +184,14 @@ def test_a_memory_that_can_not_be_restored_is_said_and_the_table_is_in_force() -
     assert driver.warnings == ["query: could not restore the controller: KeyError: 'asked'"]
     assert driver.published["in"][0].keeps.tolist() == [[0.5], [0.5]]
     assert driver.core.keep == 0.5
+
+
+def test_nothing_of_a_memory_that_can_not_be_restored_stays() -> None:
+    damaged = MicroBatch(2.0).snapshot() | {"rate": 900.0, "said": 7}
+    journal = JournalState(decisions=[DecisionRecord({"in": (0.5,)}, 0.5, batch_id=3, controller=damaged)])
+    driver = MemoryDriver(ByBatch([SlotGate("in", EqualShare())], MicroBatch(2.0)), journal).restore()
+    assert [warning.split(":")[1] for warning in driver.warnings] == [" could not restore the controller"]
+    assert driver.core.controller.snapshot() == MicroBatch(2.0).snapshot()
 
 
 def test_a_decision_that_could_not_be_journaled_never_holds() -> None:
