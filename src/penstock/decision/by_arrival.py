@@ -24,6 +24,7 @@ __all__ = ["ByArrival", "MARGIN_S"]
 
 MARGIN_S = 0.25
 """A decision takes effect this long after it is made: time to make it durable, and a margin for clocks that disagree."""
+_LONG_S = 5.0
 
 
 class ByArrival(QueryCore):
@@ -56,6 +57,7 @@ class ByArrival(QueryCore):
         self._gates = tuple(gates)
         self._margin_s = margin_s
         self._pending: DecisionRecord | None = None  # made, and not yet durable
+        self._has_warned_of_clock = False
         self._void: DecisionRecord | None = None  # takes back a decision that is durable but never held; not yet durable
 
     def restore(self, state: JournalState) -> list[Instruction]:
@@ -134,11 +136,25 @@ class ByArrival(QueryCore):
             return []
         decided = [slot + 1 for gate in self._gates for slot, _ in gate.ring.changes[-1:]]
         from_slot = max([slot_of(now_s + self._margin_s) + 1, 0, *decided])
-        instructions = self.record_decision(entries, keep, from_slot=from_slot)
+        instructions = [*self._warn_of_clock(from_slot, now_s), *self.record_decision(entries, keep, from_slot=from_slot)]
         records = [record for one in instructions if isinstance(one, Append) for record in one.records]
         (self._pending,) = (record for record in records if isinstance(record, DecisionRecord))
         # The others first: this query's own record is what confirms the decision.
         return [*self._share(self._pending), *instructions]
+
+    def _warn_of_clock(self, from_slot: int, now_s: float) -> list[Instruction]:
+        """Slots that have begun never change, so after a clock was set back its old decisions hold once more."""
+        ahead_s = slot_start_s(from_slot) - now_s
+        if ahead_s <= _LONG_S:
+            self._has_warned_of_clock = False
+        elif not self._has_warned_of_clock:
+            self._has_warned_of_clock = True
+            message = (
+                f"{self.label}: the clock is {ahead_s:,.0f} s behind the last decision, so what was decided for that time holds "
+                "once more; by batch, a query decides anew at once"
+            )
+            return [Warn(message)]
+        return []
 
     def _siblings(self) -> list[QueryCore]:
         """The other queries that read one of its gates."""

@@ -37,12 +37,12 @@ def refuse_open_batch(state: JournalState, open_batch: int | None, label: str) -
     >>> state = JournalState(decisions=[DecisionRecord({"in": (0.5,)}, 0.5, batch_id=7)])
     >>> refuse_open_batch(state, 7, "hosts")
     Traceback (most recent call last):
-    penstock.errors.PenstockError: batch 7 of query 'hosts' was decided by batch and is not committed yet, ...
+    penstock.errors.PenstockError: batch 7 of query 'hosts' was decided by batch and is not committed or counted yet, ...
     """
     if open_batch is not None and state.decision_for(open_batch) is not None:
         raise PenstockError(
-            f"batch {open_batch} of query {label!r} was decided by batch and is not committed yet, and by arrival it would drop "
-            "other rows than before: run the query by batch once more, with trigger(availableNow=True)"
+            f"batch {open_batch} of query {label!r} was decided by batch and is not committed or counted yet, and by arrival it "
+            "would drop other rows than before: run the query by batch once more, with trigger(availableNow=True)"
         )
 
 
@@ -79,7 +79,9 @@ class ContinuedByBatch(ByBatch):
     def restore(self, state: JournalState) -> list[Instruction]:
         """Continue where the journal ends; after a run by arrival its slots are in force until the query is about to start."""
         instructions = super().restore(state)
-        if self._open_batch is not None and state.decision_for(self._open_batch) is not None:
+        decision = None if self._open_batch is None else state.decision_for(self._open_batch)
+        if decision is not None:
+            self._refuse_lost_ages(decision)
             self._open_batch = None  # it was decided by batch
         if not was_by_arrival(state):
             self._open_batch = None
@@ -93,6 +95,15 @@ class ContinuedByBatch(ByBatch):
             except PenstockError as error:
                 raise PenstockError(f"gate {gate.name!r}: {error}; use a new checkpoint, or the old weights") from None
         return instructions
+
+    def _refuse_lost_ages(self, decision: DecisionRecord) -> None:
+        """A batch that was decided by age can only be replayed where rows still say when they arrived."""
+        for gate in self.gates:
+            if gate.name in (decision.older or {}) and not gate.has_ages:
+                raise PenstockError(
+                    f"gate {gate.name!r} has no arrival= any more, but batch {decision.batch_id} of query {self.label!r} was "
+                    "decided by the age of its rows and is not committed yet: give the gate its arrival column back"
+                )
 
     def get_ready(self) -> list[Instruction]:
         """The query is about to start: unless a batch of the run by arrival is open, slots are no longer needed."""

@@ -64,6 +64,10 @@ class ArrivalDriver(QueryDriver):
         """Refuse to replay a batch that was decided by batch."""
         refuse_open_batch(journal.state, self.open_batch, self.label)
 
+    def prepare_recount(self, batch_id: int) -> None:
+        """Refuse a batch that was decided by batch: its slots say nothing about it."""
+        refuse_open_batch(self.journal.state, batch_id, self.label)
+
     def attach(self, query: StreamingQuery) -> None:
         """Start to control a query that is running."""
         self.query = query

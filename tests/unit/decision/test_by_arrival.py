@@ -109,6 +109,17 @@ def test_a_clock_that_goes_back_changes_no_slot() -> None:
     end_batch(driver, after_s=-100.0)
     (first, _), (second, _) = changes(driver)
     assert second == first + 1
+    (warning,) = driver.warnings
+    assert warning.startswith(
+        "query: the clock is 100 s behind the last decision, so what was decided for that time holds once more"
+    )
+
+
+def test_a_clock_that_goes_back_is_said_once_each_time() -> None:
+    driver = alone(0.5, 0.25, 0.5, 0.25, 0.5)
+    for after_s in (1.0, -100.0, 1.0, 200.0, -3_600.0):
+        end_batch(driver, after_s=after_s)
+    assert len(driver.warnings) == 2
 
 
 # -- stalls and full disks -----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from penstock.decision import BatchPlanned, Publish, SlotGate
 from penstock.decision.handover import ContinuedByBatch, mark_by_arrival, refuse_open_batch, was_by_arrival
 from penstock.drop.shares import EqualShare
 from penstock.errors import PenstockError
-from penstock.journal.records import DecisionRecord
+from penstock.journal.records import DecisionRecord, OlderRows
 from penstock.journal.state import JournalState
 from tests.unit.decision.harness import MemoryDriver, Scripted, ended
 
@@ -74,8 +74,15 @@ def test_by_arrival_a_batch_of_its_own_decision_is_refused() -> None:
     state = JournalState(decisions=[DecisionRecord({"in": (0.75,)}, 0.75, batch_id=7)])
     refuse_open_batch(state, None, "q")
     refuse_open_batch(state, 8, "q")
-    with pytest.raises(PenstockError, match="batch 7 of query 'q' was decided by batch and is not committed yet"):
+    with pytest.raises(PenstockError, match="batch 7 of query 'q' was decided by batch and is not committed or counted yet"):
         refuse_open_batch(state, 7, "q")
+
+
+def test_a_batch_decided_by_age_needs_the_ages_again() -> None:
+    by_age = DecisionRecord({"in": (0.5,)}, 0.5, batch_id=7, older={"in": OlderRows(9_000_000, (0.0,))})
+    with pytest.raises(PenstockError, match="gate 'in' has no arrival= any more, but batch 7 of query 'query' was decided by"):
+        start(by_age, open_batch=7)
+    start(by_age, open_batch=8)  # it is committed
 
 
 def test_other_classes_are_refused() -> None:
