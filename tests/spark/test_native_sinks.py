@@ -29,7 +29,8 @@ from penstock import (
     register_replay,
 )
 from penstock.drop.hashing import gate_seed, uniform
-from penstock.spark.native_sinks import _shorten_interruption, open_sink
+from penstock.spark.interruption import shorten_interruption
+from penstock.spark.native_sinks import open_sink
 from penstock.spark.writer_settings import WriterSettings
 
 from .conftest import Cycle, wait_until
@@ -406,9 +407,9 @@ def test_spark_knows_its_own_interruption(session: SparkSession) -> None:
     with pytest.raises(Py4JError, match="StackOverflowError"):
         is_interruption(f"py4j.protocol.Py4JJavaError: {trace}")
     with pytest.raises(InterruptedError) as raised:
-        _shorten_interruption(RuntimeError(trace))
+        shorten_interruption(RuntimeError(trace))
     assert is_interruption(f"Traceback (most recent call last):\n  ...\nInterruptedError: {raised.value}\n")
-    _shorten_interruption(RuntimeError("java.lang.IllegalStateException"))  # the sink's own failure passes
+    shorten_interruption(RuntimeError("java.lang.IllegalStateException"))  # the sink's own failure passes
 
 
 # -- from one way to the other -------------------------------------------------------------------------------------------
@@ -459,7 +460,9 @@ def test_by_batch_continued_by_arrival(ticks: Ticks, tmp_path: Path, writer_of: 
     live(3, "batch")
     last = max(ledger_of(tmp_path / "cp"))
     crash_in(tmp_path / "cp", last)
-    with pytest.raises(PenstockError, match=f"batch {last} of query 'query1' was decided by batch and is not committed yet"):
+    with pytest.raises(
+        PenstockError, match=f"batch {last} of query 'query1' was decided by batch and is not committed or counted yet"
+    ):
         live(last + 3, "arrival")
     with Shedder("2s", controller=Cycle(2.0)) as shedder:  # as the message says
         assert shedder.start(writer_of(gated(shedder, ticks(ROWS))).trigger(availableNow=True)).awaitTermination(60)

@@ -15,6 +15,7 @@ from penstock.errors import PenstockError
 from penstock.journal.records import OutputRecord
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.gates import Gate
+from penstock.spark.interruption import shorten_interruption
 from penstock.spark.offsets import rows_between
 from penstock.spark.plan_counts import PlanCounter
 from penstock.spark.progress import Progress, source_name
@@ -206,6 +207,9 @@ class BatchDriver(QueryDriver):
                 df = df.persist()
             try:
                 self._function(df, batch_id)
+            except Exception as error:
+                shorten_interruption(error)
+                raise
             finally:
                 if self._counter.persists:
                     df.unpersist()

@@ -34,11 +34,6 @@ Way = Literal["batch", "arrival"]
 
 _UNKEPT = ("memory", "foreach", "foreachBatch", "console", "noop")  # Spark lets them run without a checkpoint that is kept
 _UNPARTITIONED = ("memory", "foreach", "foreachBatch")
-_INTERRUPTIONS = (
-    "java.lang.InterruptedException",
-    "java.io.InterruptedIOException",
-    "java.nio.channels.ClosedByInterruptException",
-)
 _V2 = "org.apache.spark.sql.execution.datasources.v2"
 _SOURCES = "org.apache.spark.sql.execution.streaming.sources"
 
@@ -55,14 +50,10 @@ class NativeSink(ABC):
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one batch."""
-        try:
-            self.write(df, batch_id)
-            if self._is_first and not self._has_read(df):
-                df.write.format("noop").mode("overwrite").save()
-            self._is_first = False
-        except Exception as error:
-            _shorten_interruption(error)
-            raise
+        self.write(df, batch_id)
+        if self._is_first and not self._has_read(df):
+            df.write.format("noop").mode("overwrite").save()
+        self._is_first = False
 
     @abstractmethod
     def write(self, df: DataFrame, batch_id: int) -> None:
@@ -217,17 +208,6 @@ def _find_table(df: DataFrame, settings: WriterSettings) -> Any:
     table = utils.getTableFromProvider(provider, insensitive, schema)
     streaming = jvm.org.apache.spark.sql.connector.catalog.TableCapability.STREAMING_WRITE
     return table if table.capabilities().contains(streaming) else None
-
-
-def _shorten_interruption(error: Exception) -> None:
-    """Raise an error that Spark knows as its own interruption when a query was stopped within a batch.
-
-    Spark looks for it with a regular expression that overflows the stack on the text of a whole Java stack trace.
-    """
-    text = str(error)
-    for name in _INTERRUPTIONS:
-        if name in text:
-            raise InterruptedError(f"py4j.protocol.Py4JJavaError: An error occurred while calling a sink: {name}") from None
 
 
 def _jvm(df: DataFrame) -> Any:
