@@ -99,14 +99,15 @@ def simulate(  # noqa: PLR0917 - typer makes options of them, which is also why 
         "first_cost_s": None if first_cost is None else parse_duration(first_cost, "--first-cost"),
     }
     law = controller_named(controller, target_s, **{name: value for name, value in options.items() if value is not None})
+    stall_every_s, down_s = parse_duration(stall_every, "--stall-every"), _parse_time(down_for, "--down-for")
     conditions: dict[str, Any] = {
         "start_s": _parse_time(backlog, "--backlog"),
         "cap": cap,
         "cold_s": None if cold is None else _parse_time(cold, "--cold"),
         "stall_s": _parse_time(stall, "--stall"),
-        "stall_every_s": parse_duration(stall_every, "--stall-every") if not is_zero_duration(stall) else math.inf,
+        "stall_every_s": stall_every_s if not is_zero_duration(stall) else math.inf,
         "down_at_s": math.inf if down_at is None else _parse_time(down_at, "--down-at"),
-        "down_s": _parse_time(down_for, "--down-for") if down_at is not None else 0.0,
+        "down_s": down_s if down_at is not None else 0.0,
         "latency_s": _parse_time(latency, "--latency"),
         "has_ages": ages,
     }
@@ -177,7 +178,7 @@ def _refuse_conditions(conditions: dict[str, Any], noise: float, max_loss: float
         "has_ages": "no-ages",
     }
     given = [f"--{names[name]}" for name, value in ideal.items() if conditions[name] != value]
-    given += [option for option, is_given in (("--noise", noise > 0), ("--max-loss", max_loss < 1)) if is_given]
+    given += [option for option, is_given in (("--noise", noise != 0), ("--max-loss", max_loss != 1)) if is_given]
     if given:
         raise PenstockError(f"{given[0]} belongs to the micro-batch engines: choose --engine by-batch or by-arrival")
 
