@@ -10,8 +10,9 @@ expected, and keeping a margin for that costs part of the gain.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,13 +38,19 @@ def run(*, quick: bool, say: Say) -> Result:
     rows: list[Row] = []
     with fresh_session("freshness", 2) as (spark, scratch):
         job = HardJob(spark, scratch)
-        job.warm_up()
-        overhead_s = job.warm_up()
-        say(f"an empty batch takes {overhead_s * 1e3:.0f} ms")
+        tiny_s = job.warm_up()
+        job.measure_overhead(_source("exponential", 30.0, 99))
+        overhead_s = job.measure_overhead(_source("exponential", 30.0, 98))
+        say(f"a batch takes {overhead_s * 1e3:.0f} ms beyond its rows (tiny ones, at the start, {tiny_s * 1e3:.0f} ms)")
         for generator in ("exponential",) if quick else ("exponential", "on-off"):
             for multiple in _TARGETS:
                 rows += _compare(job, generator, multiple, multiple * overhead_s, rounds=rounds, seconds=seconds, say=say)
     return Result("freshness", rows, bars=_bars(rows))
+
+
+def _source(generator: str, seconds: float, seed: int) -> Mapping[str, Any]:
+    """Return the source. One partition: it cuts a batch by time, so all fresh rows would fall to the last task."""
+    return {"generator": generator, "rate": _LOAD, "duration": f"{seconds + 5}s", "seed": seed, "partitions": 1}
 
 
 def _compare(
@@ -53,8 +60,7 @@ def _compare(
     arms = tuple(_WORST)
     kept, worst, late = ({arm: list[float]() for arm in arms} for _ in range(3))
     for number in range(rounds):
-        # One partition: the replay source cuts a batch by time, so all fresh rows would fall to the last task.
-        source = {"generator": generator, "rate": _LOAD, "duration": f"{seconds + 5}s", "seed": number, "partitions": 1}
+        source = _source(generator, seconds, number)
         for prefer, longest in _WORST.items():
             say(f"{generator}, target {target_s:.2f} s ({multiple:g} overheads), {prefer}")
             law = MicroBatch(target_s, longest, prefer=prefer)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["HardJob", "HardRun"]
 
 _PARTITIONS = 2
+_ROW_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class HardJob:
         target_s: float = 2.0,
         checkpoint: Path | None = None,
         stall: tuple[float, float] = (float("inf"), 0.0),
-        row_s: float = 0.001,
+        row_s: float = _ROW_S,
         batches: int | None = None,
         **options: Any,
     ) -> HardRun:
@@ -175,6 +176,16 @@ class HardJob:
                 time.sleep(0.1)
         state = read_journal(checkpoint / "penstock")
         return HardRun(begin_s, state, sink.kept, target_s, tuple(state.errors))
+
+    def measure_overhead(self, source: Mapping[str, Any], seconds: float = 20.0) -> float:
+        """Run the job for some seconds; return what its later batches took beyond the time of their rows.
+
+        Tiny batches of a young session take longer than that: what counts is what full ones lose to Spark.
+        """
+        run = self.run(source, seconds, target_s=3.0)
+        batches = [r for r in run.state.batches.values() if r.end_s is not None and r.start_s is not None]
+        times = [r.end_s - r.start_s - _ROW_S * sum(kept for _, kept in r.gates.values()) for r in batches]  # type: ignore[operator]
+        return statistics.median(times[len(times) // 2 :])
 
     def warm_up(self) -> float:
         """Run twelve tiny batches; return the seconds that one takes."""
