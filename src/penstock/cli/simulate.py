@@ -81,6 +81,8 @@ def simulate(  # noqa: PLR0917 - typer makes options of them, which is also why 
     down_at: str | None = typer.Option(None, "--down-at", help="The job ends at this time, and starts again after --down-for."),
     down_for: str = typer.Option("60s", "--down-for", help="How long it is down."),
     clock: str | None = typer.Option(None, "--clock", help="Arrival times are multiples of this, such as 1s."),
+    clock_step: str = typer.Option("0s", "--clock-step", help="All clocks are set forward by this; back, such as -1h."),
+    clock_step_at: str = typer.Option("30s", "--clock-step-at", help="When they are."),
     latency: str = typer.Option("0s", "--latency", help="Rows can be read this long after they arrived."),
     ages: bool = typer.Option(True, "--ages/--no-ages", help="Whether rows say when they arrived."),
     seed: int = typer.Option(0, "--seed", help="The same seed gives the same run."),
@@ -110,6 +112,8 @@ def simulate(  # noqa: PLR0917 - typer makes options of them, which is also why 
         "down_s": down_s if down_at is not None else 0.0,
         "latency_s": _parse_time(latency, "--latency"),
         "has_ages": ages,
+        "step_s": math.copysign(_parse_time(clock_step.lstrip("-"), "--clock-step"), -1.0 if clock_step.startswith("-") else 1.0),
+        "step_at_s": _parse_time(clock_step_at, "--clock-step-at"),
     }
     chosen = engine or (Engine.by_batch if controller == "micro-batch" else Engine.queue)
     if chosen is Engine.queue and controller == "micro-batch":
@@ -167,6 +171,7 @@ def _refuse_conditions(conditions: dict[str, Any], noise: float, max_loss: float
         "down_at_s": math.inf,
         "latency_s": 0.0,
         "has_ages": True,
+        "step_s": 0.0,
     }
     names = {
         "cap": "cap",
@@ -176,6 +181,7 @@ def _refuse_conditions(conditions: dict[str, Any], noise: float, max_loss: float
         "down_at_s": "down-at",
         "latency_s": "latency",
         "has_ages": "no-ages",
+        "step_s": "clock-step",
     }
     given = [f"--{names[name]}" for name, value in ideal.items() if conditions[name] != value]
     given += [option for option, is_given in (("--noise", noise != 0), ("--max-loss", max_loss != 1)) if is_given]

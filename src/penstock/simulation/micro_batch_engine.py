@@ -74,16 +74,26 @@ class Conditions:
     """How long after their arrival rows can be read."""
     has_ages: bool = True
     """Whether rows say when they arrived."""
+    step_at_s: float = math.inf
+    step_s: float = 0.0
+    """At a time, all clocks are set forward by so much; back, if it is negative."""
 
     def __post_init__(self) -> None:
         if self.cap is not None and self.cap < 1:
             raise PenstockError(f"the cap of a source must be at least 1 row per batch, got {self.cap}")
+        if not math.isfinite(self.step_s):
+            raise PenstockError(f"a clock can't be set forward by {self.step_s} s")
         for name in ("start_s", "stall_s", "down_s", "scan_s", "latency_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise PenstockError(f"{name} must not be negative, got {value}")
         if not self.stall_every_s > 0 or self.stall_s >= self.stall_every_s:
             raise PenstockError(f"stalls of {self.stall_s} s every {self.stall_every_s} s leave no time to work")
+
+    def read_clock(self, times_s: ArrayLike) -> Times:
+        """Return what clocks show at these times."""
+        times = np.asarray(times_s, dtype=np.float64)
+        return times + np.where(times >= self.step_at_s, self.step_s, 0.0)
 
     def stalled_s(self, start_s: float, end_s: float) -> float:
         """Return how much longer a batch takes for the stalls that begin while it runs."""
@@ -294,34 +304,37 @@ class _Run:
         gate, conditions = self._gate, self._plant.conditions
         self._restart_if_due(conditions)
         first_s = float(self.times[self.at]) + conditions.latency_s
-        now_s = self.now_s = gate.clock_s = max(self.now_s, first_s)  # nothing to do before the next row comes
+        now_s = self.now_s = max(self.now_s, first_s)  # nothing to do before the next row comes
+        gate.clock_s = float(conditions.read_clock(now_s))
         arrived = max(self.at + 1, int(np.searchsorted(self.times, now_s - conditions.latency_s, side="right")))
         caps = [conditions.cap, self._limit(gate.observed) if self._limit is not None else None]
         upto = min([arrived, *(self.at + max(1, cap) for cap in caps if cap is not None)])
         left = {} if conditions.has_ages or conditions.cap is None else {_SOURCE: self._left}
         self._left = arrived - upto
-        planned = BatchPlanned(self.number, now_s, {_SOURCE: upto - self.at}, previous=self._ended, left_rows=left)
+        planned = BatchPlanned(self.number, gate.clock_s, {_SOURCE: upto - self.at}, previous=self._ended, left_rows=left)
         gate.carry_out(gate.core.plan_batch(planned))
         rows = self.times[self.at : upto]
-        passed, reading = gate.judge(rows, self._draws[self.at : upto])
+        passed, reading = gate.judge(conditions.read_clock(rows), self._draws[self.at : upto])
         times = self._plant.run(now_s, rows.size, reading.kept, self._rng, is_cold=self._is_cold)
         self._is_cold = False
-        gate.clock_s = times.end_s
+        start_s, end_s = conditions.read_clock((times.start_s, times.end_s)).tolist()
+        shown = BatchTimes(start_s, end_s, times.busy_s)
+        gate.clock_s = shown.end_s
         counts = {_GATE: GateCount(rows.size, reading.kept)}
         backlog = {_SOURCE: int(np.searchsorted(self.times, times.end_s, side="right")) - upto}
         gate.observed = Observation(
             self.number,
-            times.start_s,
-            times.end_s,
+            shown.start_s,
+            shown.end_s,
             counts,
             keep=gate.core.keep_of(counts),
             busy_s=times.busy_s,
             mean_arrival_s=reading.mean_arrival_s,
             backlog_rows=backlog,
         )
-        ended = BatchEnded(self.number, times.end_s, counts, {_GATE: reading}, times=times, backlog_rows=backlog)
+        ended = BatchEnded(self.number, shown.end_s, counts, {_GATE: reading}, times=shown, backlog_rows=backlog)
         gate.carry_out(gate.core.end_batch(ended))
-        self._ended = times
+        self._ended = shown
         self._add(times.end_s - rows[passed], reading, counts[_GATE], times, left=arrived - upto, finished=times.end_s <= until_s)
         self.at, self.now_s, self.number = upto, times.end_s, self.number + 1
 
@@ -329,7 +342,8 @@ class _Run:
         if self._was_down or self.now_s < conditions.down_at_s:
             return
         self._was_down = self._is_cold = True
-        self.now_s = self._gate.clock_s = self.now_s + conditions.down_s
+        self.now_s += conditions.down_s
+        self._gate.clock_s = float(conditions.read_clock(self.now_s))
         self._ended, self._left = None, 0
         self._gate.restart()
 

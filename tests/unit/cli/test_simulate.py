@@ -38,6 +38,8 @@ class TestSimulate:
             (["--engine", "queue"], "--engine queue has no micro-batches"),
             (["--controller", "ctrl", "--max-loss", "2"], "--max-loss belongs to the micro-batch engines"),
             (["--controller", "ctrl", "--noise", "-1"], "--noise belongs to the micro-batch engines"),
+            (["--controller", "ctrl", "--clock-step", "-1h"], "--clock-step belongs to the micro-batch engines"),
+            (["--clock-step", "-often"], "--clock-step must be a duration"),
             (["--stall-every", "often"], "--stall-every must be a duration"),
             (["--down-for", "-3s"], "--down-for must be"),
             (["--cost", "zero"], "--cost must be a duration"),

@@ -314,3 +314,28 @@ def test_a_way_as_long_as_the_target_makes_it_unreachable() -> None:
     run = simulate_until(60.0, 500.0, law(), Conditions(latency_s=3.0), noise=0.05)
     assert run.loss < 0.1
     assert any("rows are 3 s old when they can be read" in note for note in run.notes)
+
+
+# -- clocks that are set -------------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("step_s", [3_600.0, -3_600.0, 30.0, -30.0, -0.5])
+def test_a_clock_that_is_set_does_no_lasting_harm(prefer: str, step_s: float) -> None:
+    conditions = Conditions(step_at_s=30.3, step_s=step_s)
+    light = simulate_until(60.0, 500, law(prefer=prefer), conditions, noise=0.03)
+    assert (light.series["keep"] == 1.0).all()
+    heavy = simulate_until(60.0, 3_000, law(prefer=prefer), conditions, noise=0.03)
+    assert worst_violation_s(heavy, 30.0) <= 2.0
+    assert worst_violation_s(heavy, 40.0) <= 0.15
+    assert kept_rate(heavy, 40.0) >= 0.9 * kept_rate(simulate_until(60.0, 3_000, law(prefer=prefer), noise=0.03), 40.0)
+
+
+def test_by_arrival_a_clock_that_is_set_back_is_said() -> None:
+    runs = [
+        simulate_until(60.0, 3_000, law(), Conditions(step_at_s=30.3, step_s=step_s), how="by arrival", bounded=True)
+        for step_s in (3_600.0, -3_600.0)
+    ]
+    assert runs[0].notes == ()
+    assert worst_violation_s(runs[0], 30.0) <= 0.2
+    assert [note.split(",")[0] for note in runs[1].notes] == ["query: the clock is 3"]
