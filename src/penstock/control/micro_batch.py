@@ -144,7 +144,7 @@ class MicroBatch(Controller):
         if self._newest is not None and self._newest > 0.0 and period_s > SHORTEST_S:
             self._newest_seen += 1
             gain = max(_SLOWLY, 1.0 / (1.0 + self._newest_seen))
-            self._unevenness += gain * (min(max(0.0, kept / self._newest - 1.0), _MOST_UNEVEN) ** 2 - self._unevenness)
+            self._unevenness += gain * (min(max(0.0, kept / self._newest - 1.0) ** 2, _MOST_UNEVEN) - self._unevenness)
         self._newest = None
         work_s = (self.model.cost_s or 0.0) * kept
         self._ramp.update(kept, period_s, self.batch_time_s, work_s, is_cold=observation.cold)
@@ -208,8 +208,8 @@ class MicroBatch(Controller):
     def _fresh_rule(self, observation: Observation, rows: float, waited_s: float, batch_s: float) -> AgeRule:
         """Keep the newest x seconds, with ``x + o + c r x = W``."""
         overhead_s, cost_s = self.model.overhead_s, self.model.cost_s
-        is_flood = self._rate is None or rows > _FLOOD * self._rate * waited_s
-        if overhead_s is None or cost_s is None or waited_s <= SHORTEST_S or is_flood or not self._ramp.has_worked:
+        is_unknown = self._rate is None or waited_s <= SHORTEST_S or self._is_odd(rows, waited_s)
+        if overhead_s is None or cost_s is None or is_unknown or not self._ramp.has_worked:
             return self._even_rule(observation, rows, waited_s, batch_s)
         if self._lag.is_capped or observation.upcoming_cold:
             return self._even_rule(observation, rows, waited_s, batch_s)
@@ -228,6 +228,11 @@ class MicroBatch(Controller):
         newest_s = min(newest_s, self._ramp.limit(self.model, max(batch_s, left_s - newest_s)) / rate)
         self._newest = rate * min(newest_s, waited_s) * (1.0 - floor) + floor * rows
         return AgeRule(self._clock.begin_s(observation) - latency_s - newest_s, 1.0, floor)
+
+    def _is_odd(self, rows: float, waited_s: float) -> bool:
+        """Whether rows are far more or far fewer than expected: a flood, a lull or a clock that was set. Many may be new."""
+        expected = (self._rate or 0.0) * waited_s
+        return expected > 0.0 and not expected / _ODD <= rows <= _ODD * expected
 
     def _keep_without_ages(self, observation: Observation, rows: float, waited_s: float) -> float:
         """Return the keep where rows don't say when they arrived: their wait is what the last batch took."""
@@ -386,7 +391,7 @@ _EARLY = 0.8
 _ROOMY = 5.0
 _CATCH_UP = 0.9
 _PATIENCE = 1.15
-_CLUMPY, _FORGET = 0.25, 0.99
+_CLUMPY, _FORGET = 0.25, 0.97
 _FIRST_UNEVENNESS, _SLOWLY, _MARGIN = 0.01, 0.2, 2.0
-_NOISE, _MOST_UNEVEN, _FLOOD = 0.1, 5.0, 3.0
+_NOISE, _MOST_UNEVEN, _ODD = 0.1, 1.0, 3.0
 _ENTER, _LEAVE = 0.95, 0.85
