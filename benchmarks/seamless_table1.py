@@ -22,11 +22,13 @@ _PAPER = {
     "Aurora, H = 0.92": (1.16, 0.09, 37.59),
     "Aurora, H = 0.93": (1.80, 0.19, 36.82),
 }
+_MORE = ("Aurora, H = 0.80", "Aurora, H = 0.85", "Aurora, H = 0.95")
 
 
 def run(*, quick: bool, say: Say) -> Result:
-    """Run all arms."""
-    runs = run_arms(list(ARMS), 1 if quick else 5, say)
+    """Run all arms; if it must be quick, those that the claims are about."""
+    arms = [arm for arm in ARMS if not (quick and arm in _MORE)]
+    runs = run_arms(arms, 1 if quick else 5, say)
     rows: list[Row] = []
     for arm, outcomes in runs.items():
         worst, mean, loss = _PAPER.get(arm, (None, None, None))
