@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
+from typing import ClassVar
 
 from penstock.errors import PenstockError
 
@@ -13,6 +14,9 @@ __all__ = ["ABS", "AVG", "Constraint", "Sliding"]
 
 class Constraint(ABC):
     """Decides whether a tuple that would wait for q seconds may be enqueued, and remembers the ones that were."""
+
+    remembers: ClassVar[bool] = False
+    """Whether waits of earlier tuples matter."""
 
     def __init__(self, tau_s: float) -> None:
         if not (math.isfinite(tau_s) and tau_s >= 0):
@@ -26,6 +30,13 @@ class Constraint(ABC):
     @abstractmethod
     def add(self, q_s: float) -> None:
         """Count a tuple that is enqueued."""
+
+    def credit_s(self, share: float = 1.0) -> float:  # noqa: ARG002 - most constraints have a memory
+        """Return how much longer than this share of tau a tuple may wait, because earlier ones waited less; negative if more."""
+        return 0.0
+
+    def correct(self, ago: int, error_s: float) -> None:  # noqa: B027 - most have nothing to correct
+        """Change the wait of an enqueued tuple, the last one if ``ago`` is 1, which turned out longer by so much."""
 
 
 class ABS(Constraint):
@@ -55,6 +66,8 @@ class AVG(Constraint):
     (False, True)
     """
 
+    remembers = True
+
     def __init__(self, tau_s: float) -> None:
         super().__init__(tau_s)
         self._total_s, self._count = 0.0, 0
@@ -68,6 +81,15 @@ class AVG(Constraint):
         self._total_s += q_s
         self._count += 1
 
+    def credit_s(self, share: float = 1.0) -> float:
+        """Return what the tuples so far have left of tau."""
+        return share * self.tau_s * self._count - self._total_s
+
+    def correct(self, ago: int, error_s: float) -> None:
+        """Add to the mean."""
+        if 0 < ago <= self._count:
+            self._total_s += error_s
+
 
 class Sliding(Constraint):
     """The mean over the last ``window`` enqueued tuples is at most tau.
@@ -78,6 +100,8 @@ class Sliding(Constraint):
     >>> check.is_violated(1.1)
     True
     """
+
+    remembers = True
 
     def __init__(self, tau_s: float, window: int = 1024) -> None:
         super().__init__(tau_s)
@@ -98,3 +122,15 @@ class Sliding(Constraint):
             self._total_s -= self._last[0]
         self._last.append(q_s)
         self._total_s += q_s
+
+    def credit_s(self, share: float = 1.0) -> float:
+        """Return what the tuples that stay in the window have left of tau."""
+        if len(self._last) == self._last.maxlen:
+            return share * self.tau_s * (len(self._last) - 1) - (self._total_s - self._last[0])
+        return share * self.tau_s * len(self._last) - self._total_s
+
+    def correct(self, ago: int, error_s: float) -> None:
+        """Change a tuple that is still in the window."""
+        if 0 < ago <= len(self._last):
+            self._last[-ago] += error_s
+            self._total_s += error_s

@@ -30,9 +30,16 @@ def rows_for(delta: float) -> int:
     return max(1, math.ceil(math.log2(1.0 / check_share("delta", delta)) - 1e-12))
 
 
+def check_epsilon(value: float) -> float:
+    """Return an error of the sketches, or raise if it is not one: from e on there is a single column."""
+    if not (isinstance(value, int | float) and 0.0 < value <= math.e):
+        raise PenstockError(f"epsilon must lie in (0, e], got {value!r}")
+    return float(value)
+
+
 def columns_for(epsilon: float) -> int:
     """Return how many columns keep the error at epsilon: e / epsilon, rounded to 54 for 0.05 as in LAS."""
-    return max(1, round(math.e / check_share("epsilon", epsilon)))
+    return max(1, round(math.e / check_epsilon(epsilon)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +64,7 @@ class UniversalHash:
 
     def buckets(self, keys: ArrayLike) -> NDArray[np.int64]:
         """Return the column of each key, by row."""
-        folded = _fold(np.atleast_1d(np.asarray(keys, dtype=np.int64)))
+        folded = _fold(_as_keys(keys))
         columns = np.empty((self.a.size, folded.size), dtype=np.int64)
         spare = np.empty_like(folded)
         for row, (a, b) in enumerate(zip(self.a.tolist(), self.b.tolist(), strict=True)):
@@ -71,6 +78,13 @@ class UniversalHash:
             value *= self.columns
             value >>= 31
         return columns
+
+
+def _as_keys(keys: ArrayLike) -> NDArray[np.int64]:
+    try:
+        return np.atleast_1d(np.asarray(keys, dtype=np.int64))
+    except (OverflowError, TypeError, ValueError):
+        raise PenstockError("keys must be whole numbers from -2^63 to 2^63 - 1") from None
 
 
 def _fold(keys: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -132,7 +146,7 @@ class CostSketch:
     """
 
     def __init__(self, epsilon: float = 0.05, delta: float = 0.1, seed: int = 0) -> None:
-        self.epsilon, self.delta, self.seed = check_share("epsilon", epsilon), check_share("delta", delta), seed
+        self.epsilon, self.delta, self.seed = check_epsilon(epsilon), check_share("delta", delta), seed
         self.hash = UniversalHash.of(rows_for(delta), columns_for(epsilon), seed)
         self.frequency = np.zeros((self.hash.a.size, self.hash.columns))
         self.duration = np.zeros_like(self.frequency)

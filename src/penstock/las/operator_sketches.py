@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -26,6 +26,8 @@ class Sync:
     """By how much the shedder's estimate of the operator's clock is off, as a message to it."""
 
     delta_s: float
+    request_s: float | None = field(default=None, compare=False)
+    """The estimate that this answers, so that a shedder with several requests under way knows which."""
 
 
 class Operator:
@@ -79,7 +81,7 @@ class Operator:
         messages: list[Matrices | Sync] = []
         self._executed += 1
         if request_s is not None:
-            messages.append(Sync(clock_s - request_s))
+            messages.append(Sync(clock_s - request_s, request_s))
         if self._executed % self._window == 0:
             messages += self.end_window()
         self.sketch.add([key], [duration_s])

@@ -13,7 +13,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """Compile a loop over plain arrays; without numba, calling it raises an error that says what to install."""
+    """Compile a loop over plain arrays, to run beside other threads; without numba, calling it raises an error that says what to install."""
     try:
         from numba import njit  # noqa: PLC0415 - an extra
     except ImportError:
@@ -22,4 +22,4 @@ def compiled(function: Function) -> Function:
             raise PenstockError("the simulator needs numba: pip install 'penstock[simulation]'")
 
         return missing  # type: ignore[return-value]
-    return njit(cache=True)(function)  # type: ignore[return-value]
+    return njit(cache=True, nogil=True)(function)  # type: ignore[return-value]

@@ -134,12 +134,18 @@ class TestSketches:
         with pytest.raises(PenstockError, match="can't be merged"):
             CountMin(0.1, 0.1).merge(CountMin(0.2, 0.1))
 
-    @pytest.mark.parametrize("value", [0.0, 1.0, -0.5, 2.0, math.nan])
-    def test_epsilon_and_delta_are_shares(self, value: float) -> None:
-        with pytest.raises(PenstockError, match=r"epsilon must lie in \(0, 1\)"):
+    @pytest.mark.parametrize("value", [0.0, 2.8, -0.5, math.nan])
+    def test_epsilon_leaves_a_column(self, value: float) -> None:
+        with pytest.raises(PenstockError, match=r"epsilon must lie in \(0, e\]"):
             CostSketch(epsilon=value)
+
+    @pytest.mark.parametrize("value", [0.0, 1.0, -0.5, 2.0, math.nan])
+    def test_delta_is_a_share(self, value: float) -> None:
         with pytest.raises(PenstockError, match=r"delta must lie in \(0, 1\)"):
             CountMin(0.1, value)
+
+    def test_figure_8_begins_with_an_epsilon_of_one(self) -> None:
+        assert (columns_for(1.0), columns_for(math.e)) == (3, 1)
 
     def test_theorem_4_2(self) -> None:
         """Paper 004, section IV: [32.08, 32.92] for n = 4,096, k = 55 and 64 costs from 1 to 64."""
