@@ -25,7 +25,7 @@ _TAU_MS = 6.4 * (1 + 1e-9)
 def run(*, quick: bool, say: Say) -> Result:
     """Run all points."""
     settings = [Setting(100 * under, f"{100 * under:.0f}%", under=under) for under in _UNDER]
-    metrics = run_settings("las-4", [*settings, _WIDE], quick=quick, say=say)
+    metrics = run_settings([*settings, _WIDE], quick=quick, say=say)
     return Result(
         "las-4",
         build_rows([*settings, _WIDE], metrics, "under-provisioning"),

@@ -20,7 +20,7 @@ _TAUS_MS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
 def run(*, quick: bool, say: Say) -> Result:
     """Run all thresholds."""
     settings = [Setting(max(tau, 0.05), f"{tau:g} ms", tau_s=tau / 1e3) for tau in _TAUS_MS]
-    metrics = run_settings("las-5", settings, quick=quick, say=say, every=5)
+    metrics = run_settings(settings, quick=quick, say=say, every=5)
     full = [abs(float(metrics[s.label, "full-knowledge"].wait_ms.mean()) - s.tau_s * 1e3) for s in settings[:-1]]
     straw = {s.label: metrics[s.label, "straw-man"] for s in settings}
     base = float(metrics["6.4 ms", "base-line"].dropped.mean())

@@ -19,7 +19,7 @@ def run(*, quick: bool, say: Say) -> Result:
     """Run all distributions."""
     settings = [Setting(0.0, "uniform", alpha=None)]
     settings += [Setting(alpha, f"Zipf-{alpha:.1f}", alpha=alpha) for alpha in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)]
-    metrics = run_settings("las-7", settings, quick=quick, say=say, every=5)
+    metrics = run_settings(settings, quick=quick, say=say, every=5)
     las = {s.label: metrics[s.label, "las"] for s in settings}
     ours = {
         s.label: float(metrics[s.label, "cost-aware"].dropped.mean() / metrics[s.label, "full-knowledge"].dropped.mean())
@@ -33,13 +33,16 @@ def run(*, quick: bool, say: Say) -> Result:
             "yes, in latency and drops",
             f"Q {las['uniform'].wait_ms.mean():.1f} ms and {las['uniform'].dropped.mean():.1f}% uniform, "
             f"{las['Zipf-3.0'].wait_ms.mean():.1f} ms and {las['Zipf-3.0'].dropped.mean():.1f}% at Zipf-3.0",
-            bool(las["Zipf-3.0"].wait_ms.mean() < las["uniform"].wait_ms.mean()),
+            bool(
+                las["Zipf-3.0"].wait_ms.mean() < las["uniform"].wait_ms.mean()
+                and las["Zipf-3.0"].dropped.mean() < las["uniform"].dropped.mean()
+            ),
         ),
         Claim(
-            "drops of ours relative to Full Knowledge",
+            "ours drops at most 1.05 times what Full Knowledge drops",
             "-",
             ", ".join(f"{label} {value:.2f}" for label, value in ours.items()),
-            None,
+            max(ours.values()) <= 1.05,
         ),
     ]
     return Result("las-7", build_rows(settings, metrics, "keys"), claims=claims, lines=build_curves(settings, metrics))

@@ -17,7 +17,7 @@ MEMORY = 0.9
 
 
 class ArrivalCosts:
-    """How much work do the tuples bring that cost less than this one, and do the costs differ at all?
+    """Tells how much work the tuples bring that cost less than a given one, and whether costs differ at all.
 
     The first answer tells whether a tuple fits: cheapest first, a budget of work per arrival admits a tuple if all cheaper ones
     fit as well. The second one, ``spread``, is 0 if all cost the same: then nobody can choose. It is ``2 k - 1``, where k is the

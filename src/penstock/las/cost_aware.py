@@ -36,12 +36,12 @@ class CostAware(TupleShedder):
 
     LAS drops whichever tuple arrives while the queue is long. Its theorem 4.1 calls that optimal, which holds only for algorithms
     that drop nothing before they must. With more work than time, the most tuples stay if the cheapest do: those up to the cost at
-    which the work that arrives per second, cheapest first, adds up to one second. The queue corrects what the estimates get wrong.
-    So a tuple stays if the work of all cheaper arrivals fits into ``1 + (level - q) / width`` seconds per second, where q is the
-    wait that it would see.
+    which the work that arrives per second, cheapest first, adds up to one second. The queue corrects what estimates get wrong: a
+    tuple stays if the work of all cheaper arrivals fits into ``1 + (level - q) / width`` seconds per second, where q is the wait
+    that it would see.
 
     - The level is 0.75 tau. With a mean to keep (`AVG`, `Sliding`) a queue that was short has left credit, c seconds of waiting.
-      A queue that falls by d with every tuple uses up ``x^2 / 2 d`` while it comes back from x above, so the level is increased by
+      A queue that falls by d with every tuple uses up ``x^2 / 2 d`` while it comes back from x above, so the level is higher by
       ``sqrt(2 d c)``. Bursts are stored as long as there is credit, and no integral can wind up.
     - q is what the operator has not acknowledged yet, see `WorkUnderWay`; waits that turn out longer are charged to the mean.
     - The constraint itself is checked first, with 98% of tau, as LAS does it. An idle operator takes every tuple.

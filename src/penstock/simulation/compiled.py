@@ -13,7 +13,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """Compile a loop over plain arrays, to run beside other threads; without numba, calling it raises an error that says what to install."""
+    """Compile a loop over plain arrays, to run beside other threads.
+
+    Without numba, calling it raises an error that says what to install.
+    """
     try:
         from numba import njit  # noqa: PLC0415 - an extra
     except ImportError:

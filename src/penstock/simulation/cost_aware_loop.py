@@ -49,7 +49,7 @@ def _bin_of(cost):  # type: ignore[no-untyped-def]  # compiled
 
 
 @compiled
-def _add_up(work, count, new_work, new_count, below, size):  # type: ignore[no-untyped-def]  # compiled
+def _add_up(work, count, new_work, new_count, below, size):  # type: ignore[no-untyped-def]  # noqa: PLR0917 - compiled
     """Add a block of arrivals to the histogram of ``ArrivalCosts``; return the work of all and its spread."""
     total = 0.0
     for b in range(BINS):
@@ -159,14 +159,15 @@ def run_cost_aware(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, P
         if knows:
             estimate = estimates[keys[i]]
             if estimate < 0.0:
-                estimate = estimates[keys[i]] = _estimate(f_known, w_known, cells, keys[i], mean_known)
-        number = _bin_of(estimate)
+                estimate = _estimate(f_known, w_known, cells, keys[i], mean_known)  # type: ignore[no-untyped-call]
+                estimates[keys[i]] = estimate
+        number = _bin_of(estimate)  # type: ignore[no-untyped-call]
         a_new[number] += estimate
         a_new_count[number] += 1.0
         fresh += 1
         if fresh >= (BLOCK if ready else FIRST_BLOCK):
             size = size * MEMORY + fresh
-            total_work, spread = _add_up(a_work, a_count, a_new, a_new_count, below, size)
+            total_work, spread = _add_up(a_work, a_count, a_new, a_new_count, below, size)  # type: ignore[no-untyped-call]
             mean_arrival = total_work / size
             fresh, ready = 0, True
         while first < tail:

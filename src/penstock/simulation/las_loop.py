@@ -34,8 +34,8 @@ def run_las(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, PLR0917 
 ):
     """Return how long each tuple waits, -1 for those that are dropped.
 
-    ``method`` is 0 to 3 in the order above, ``constraint`` 0 to 2 for ABS, AVG and sliding. ``cells`` has for each key its cell in
-    every row of the sketches, which are flat; all times are in seconds.
+    ``method`` is 0 to 3 in the order above, ``constraint`` 0 to 2 for ABS, AVG and sliding. ``cells`` has for each key its
+    cell in every row of the sketches, which are flat; all times are in seconds.
     """
     count = keys.size
     rows, size = cells.shape[1], f_warm.size

@@ -2,7 +2,7 @@
 
 Tuples arrive at given times, and the operator processes them one by one. A shedder decides when a tuple arrives, from what the
 operator has sent until then. ``simulate_plain`` runs the classes of ``penstock.las`` themselves. ``simulate_las`` is the same in
-compiled loops, and tests check that both drop the same tuples. The loops leave the interpreter alone, so threads run side by side.
+compiled loops, and tests check that both drop the same tuples. The loops do without the interpreter, so threads run in parallel.
 """
 
 from __future__ import annotations
@@ -129,6 +129,10 @@ def simulate_las(
         raise PenstockError(f"the window N must be positive, got {window}")
     if not 0.0 <= floor < 1.0:
         raise PenstockError(f"the floor must lie in [0, 1), got {floor!r}")
+    if not 0.0 <= aim <= 1.0:
+        raise PenstockError(f"the aim must lie in [0, 1], got {aim!r}")
+    if mean_cost_s is not None and not 0.0 <= mean_cost_s < float("inf"):
+        raise PenstockError(f"the mean cost must be finite and not negative, got {mean_cost_s!r}")
     ABS(tau_s)  # raises if it is not valid
     sketch = CostSketch(epsilon, delta, seed)
     if warm is not None and method in {"las", "cost-aware"}:
@@ -149,7 +153,7 @@ def simulate_las(
 def _cells(sketch: CostSketch, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return a small number for each key, and for each of those numbers its cell in every row of the sketches."""
     size = keys.size
-    if size and 0 <= int(keys.min()) and int(keys.max()) < 4 * size + 4096:
+    if size and int(keys.min()) >= 0 and int(keys.max()) < 4 * size + 4096:
         codes, distinct = keys, np.arange(int(keys.max()) + 1)
     else:
         distinct, codes = np.unique(keys, return_inverse=True)

@@ -61,17 +61,17 @@ class Stream:
         return float(self.costs_s.mean()) if self.costs_s.size else 0.0
 
 
-def _as_column(name: str, values: object, kind: type[np.float64] | type[np.int64]) -> NDArray[np.generic]:
+def _as_column(name: str, values: object, kind: type[np.float64 | np.int64]) -> NDArray[np.generic]:
+    """Return values as a column of this kind, or raise if they do not fit."""
+    what = "whole numbers from -2^63 to 2^63 - 1" if kind is np.int64 else "numbers"
     try:
-        column = np.asarray(values)
-        if kind is np.int64 and column.size and column.dtype.kind not in "iu":
-            raise TypeError
-        if column.dtype == np.uint64 and column.size and int(column.max()) >= 1 << 63:
-            raise OverflowError
-        return np.ascontiguousarray(column.reshape(-1), dtype=kind)
+        column = np.asarray(values).reshape(-1)
+        fits = column.dtype.kind in ("iu" if kind is np.int64 else "iuf") or not column.size
+        if fits and not (column.dtype == np.uint64 and column.size and int(column.max()) >= 1 << 63):
+            return np.ascontiguousarray(column, dtype=kind)
     except (OverflowError, TypeError, ValueError):
-        what = "whole numbers from -2^63 to 2^63 - 1" if kind is np.int64 else "numbers"
-        raise PenstockError(f"{name} of a stream must be {what}") from None
+        pass
+    raise PenstockError(f"{name} of a stream must be {what}")
 
 
 def _check(what: str, values: NDArray[np.float64], is_valid: NDArray[np.bool_], rule: str) -> None:
@@ -180,9 +180,7 @@ def _search(uniforms, shares, guides):  # type: ignore[no-untyped-def]  # compil
     return chosen
 
 
-def phases(
-    seed: int, *, length: int = 20_000, alpha: float | None = 1.0, under: float = 0.5
-) -> tuple[Stream, Sequence[str]]:
+def phases(seed: int, *, length: int = 20_000, alpha: float | None = 1.0, under: float = 0.5) -> tuple[Stream, Sequence[str]]:
     """Return the stream of LAS, figure 9, and the names of its phases, A to G.
 
     Parameters

@@ -313,24 +313,6 @@ class TestSimulator:
         assert least_kept(with_floor) > least_kept(without)
         assert with_floor.dropped > without.dropped
 
-    def test_weights_of_a_floor_are_unbiased(self) -> None:
-        """Each expensive tuple that stays counts 1/floor times: over many coins the sum is right within three errors."""
-        rng = np.random.default_rng(1)
-        sketch = CostSketch(0.005, 0.1)
-        sketch.add(np.repeat([1, 2], 500), np.repeat([1e-3, 50e-3], 500))
-        totals = []
-        for _ in range(300):
-            shedder = CostAware(AVG(10.0), sketch.copy(), floor=0.2, uniform=rng.random)
-            shedder.theta_s = 2e-3
-            counted = 0.0
-            for number in range(50):
-                shedder.theta_s = 2e-3
-                if not shedder.shed(2, number * 1.0):
-                    counted += shedder.weight
-            totals.append(counted)
-        error = np.std(totals) / math.sqrt(len(totals))
-        assert abs(np.mean(totals) - 50) <= 3 * error
-
     def test_a_long_queue_is_not_paid_for_long_after(self) -> None:
         """The limit wound down while costs were doubled (phase F of figure 9), and most of phase G was dropped."""
         for seed in range(10):
