@@ -41,7 +41,10 @@ _FIRST_SEED, _SEEDS, _WORST, _QUICK_STEP = 2_000, 5, 12, 11
 
 def run(*, quick: bool, say: Say) -> Result:
     """Run all cells, or if ``quick`` every eleventh of them beside those with a bar of their own."""
-    cells = [Cell(*values) for values in product(_SKEWS, _COLUMNS, _TAUS_S, _UNDER, ARRIVALS)]
+    cells = [
+        Cell(skew, columns, tau_s, under, arrivals)  # cells with the same stream stand together
+        for skew, under, arrivals, tau_s, columns in product(_SKEWS, _UNDER, ARRIVALS, _TAUS_S, _COLUMNS)
+    ]
     changes = [
         ChangeCell(change, constraint, columns, tau_s, under)
         for change, constraint in product(CHANGES, CONSTRAINTS)
