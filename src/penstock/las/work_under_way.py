@@ -36,7 +36,7 @@ class WorkUnderWay:
     included, so a cost that doubles for all keys is known once a few tuples are done.
 
     An answer that never comes must not stop everything: a tuple that is long overdue counts as done, and from then on until the
-    next answer the estimates count.
+    next answer the estimates count, as they do before the first one.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class WorkUnderWay:
         self._patience_s = 2.0 * tau_s
         self._tuples: deque[_Tuple] = deque()
         self._start_s = self._work_s = 0.0
-        self._is_silent = False
+        self._is_silent = True
 
     def __len__(self) -> int:
         return len(self._tuples)

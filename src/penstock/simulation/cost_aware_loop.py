@@ -94,7 +94,8 @@ def run_cost_aware(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, P
     # The operator: its queue and its sketches. The shedder's notes on tuples under way stand beside the queue.
     q_done, q_index, q_request = np.empty(n), np.empty(n, np.int32), np.empty(n)
     q_estimate, q_wait, q_work = np.empty(n), np.empty(n), np.empty(n)
-    head = tail = executed = 0
+    head = tail = 0
+    left_of_window = window
     clock = 0.0
     f_new, w_new = f_warm.copy(), w_warm.copy()
     count_new, total_new = count_warm, mean_warm * count_warm
@@ -103,7 +104,7 @@ def run_cost_aware(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, P
     estimates = np.full(cells.shape[0], -1.0)  # by key, -1 until it is asked for
     first = 0
     start = work = 0.0
-    scale, mean_cost, mean_estimate, silent = 1.0, mean_warm, mean_warm, False
+    scale, mean_cost, mean_estimate, silent = 1.0, mean_warm, mean_warm, True
     total = 0.0
     taken = 0
     ring = np.zeros(window if constraint == 2 else 1)
@@ -115,7 +116,7 @@ def run_cost_aware(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, P
         now = arrivals[i]
         while head < tail and q_done[head] <= now:
             key, cost = keys[q_index[head]], costs[q_index[head]]
-            executed += 1
+            left_of_window -= 1
             silent = False
             if head >= first:
                 done = q_request[head] + (q_done[head] - q_request[head])
@@ -137,7 +138,8 @@ def run_cost_aware(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, P
                         ring[first % window] += error
                         total += error
             head += 1
-            if executed % window == 0:
+            if left_of_window == 0:
+                left_of_window = window
                 f_known[:] = f_new
                 w_known[:] = w_new
                 mean_known, knows = total_new / count_new if count_new > 0 else 0.0, count_new > 0

@@ -46,7 +46,7 @@ def run_las(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, PLR0917 
     clock = 0.0
     f_new, w_new, snapshot = np.zeros(size), np.zeros(size), np.zeros(size)
     count_new = total_new = 0.0
-    executed, stabilizing = 0, False
+    left_of_window, stabilizing = window, False
     # The shedder: what it knows of each key, its clock, its constraint.
     f_known, w_known, mean_known = f_warm.copy(), w_warm.copy(), mean_warm
     state = 0 if count_warm == 0.0 else 1  # NOP, SEND, RUN
@@ -58,11 +58,12 @@ def run_las(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915, PLR0917 
         now = arrivals[i]
         while method == 3 and head < tail and q_done[head] <= now:
             key, cost = keys[q_index[head]], costs[q_index[head]]
-            executed += 1
+            left_of_window -= 1
             if not math.isnan(q_request[head]):
                 guess += q_done[head] - q_request[head]
             head += 1
-            if executed % window == 0:
+            if left_of_window == 0:
+                left_of_window = window
                 changed = before = 0.0
                 for cell in range(size):
                     ratio = w_new[cell] / f_new[cell] if f_new[cell] > 0 else 0.0

@@ -150,7 +150,7 @@ def simulate_las(
     return LasRun(waits, stream.costs_s)
 
 
-def _cells(sketch: CostSketch, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def _cells(sketch: CostSketch, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
     """Return a small number for each key, and for each of those numbers its cell in every row of the sketches."""
     size = keys.size
     if size and int(keys.min()) >= 0 and int(keys.max()) < 4 * size + 4096:
@@ -159,4 +159,4 @@ def _cells(sketch: CostSketch, keys: NDArray[np.int64]) -> tuple[NDArray[np.int6
         distinct, codes = np.unique(keys, return_inverse=True)
     rows, columns = sketch.frequency.shape
     cells = sketch.hash.buckets(distinct) + columns * np.arange(rows)[:, None]
-    return codes, np.ascontiguousarray(cells.T, dtype=np.int32)
+    return codes, np.ascontiguousarray(cells.T, dtype=np.uint32)

@@ -193,9 +193,16 @@ class TestWorkUnderWay:
 
     def test_the_first_tuple_is_not_done_before_its_answer(self) -> None:
         under_way = WorkUnderWay(tau_s=1.0, mean_s=1.0)
+        under_way.acknowledge(under_way.enqueue(0.0, 1.0, 0.0), 0.0)
+        under_way.enqueue(1.0, 1.0, 0.0)
+        assert under_way.wait_s(6.0) == 0.5
+        assert under_way.wait_s(2.0 + 32.0 + 2.0) == 0.0
+
+    def test_without_any_answer_the_estimates_count(self) -> None:
+        under_way = WorkUnderWay(tau_s=1.0, mean_s=1.0)
         under_way.enqueue(0.0, 1.0, 0.0)
-        assert under_way.wait_s(5.0) == 0.5
-        assert under_way.wait_s(1.0 + 32.0 + 2.0) == 0.0
+        under_way.enqueue(0.0, 1.0, 1.0)
+        assert [under_way.wait_s(now_s) for now_s in (0.0, 0.5, 1.25, 2.0)] == [2.0, 1.5, 0.75, 0.0]
 
     def test_costs_differ_or_not(self) -> None:
         same, two = ArrivalCosts(), ArrivalCosts()
