@@ -71,7 +71,7 @@ class CostAware(TupleShedder):
     >>> from penstock.las import ABS
     >>> sketch = CostSketch(epsilon=0.05, delta=0.1)
     >>> sketch.add([1, 2], [1.0, 0.1])
-    >>> shedder = CostAware(ABS(8.0), sketch)
+    >>> shedder = CostAware(ABS(20.0), sketch)
     >>> dropped = [key for number in range(400) if shedder.shed(key := 1 + number % 2, 0.4 * number)]   # 0.55 s every 0.4 s
     >>> len(dropped) > 20, set(dropped)                                                 # only expensive ones go
     (True, {1})
