@@ -20,7 +20,7 @@ from penstock.las.cost_aware import AIM
 from penstock.las.countmin import CostSketch
 from penstock.las.operator_sketches import Operator
 from penstock.las.tuple_shedder import TupleShedder
-from penstock.simulation.cost_aware_loop import run_cost_aware
+from penstock.simulation.cost_aware_loop import read_rules, run_cost_aware
 from penstock.simulation.las_loop import run_las
 from penstock.simulation.las_streams import Stream, phases, synthetic, zipf_at
 
@@ -142,7 +142,7 @@ def simulate_las(
     known = (sketch.frequency.ravel(), sketch.duration.ravel(), sketch.mean_s or 0.0, float(warm.keys.size if warm else 0))
     coins = np.random.default_rng([seed, 3]).random(stream.keys.size if method == "base-line" or floor > 0 else 0)
     if method == "cost-aware":
-        waits = run_cost_aware(*common, *known, coins, float(floor), float(aim))  # type: ignore[no-untyped-call]  # compiled
+        waits = run_cost_aware(*common, *known, coins, float(floor), float(aim), read_rules())  # type: ignore[no-untyped-call]  # compiled
     else:
         mean_s = stream.mean_cost_s if mean_cost_s is None else float(mean_cost_s)
         options = (mean_s, float(share), coins, float(epsilon if margin is None else margin))

@@ -107,6 +107,16 @@ class TestLaws:
         slow = simulate_plain(stream, CostAware(check, sketch.copy()), DecayingOperator(sketch, window=16))
         np.testing.assert_array_equal(fast.kept, slow.kept)
 
+    def test_the_compiled_loop_follows_a_changed_constant(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The compiler keeps its work by the time of the loop's file, so a constant of another file went on as it had been."""
+        stream = synthetic(seed=3, tuples=2000)
+        before = simulate_las(stream, "cost-aware", 6.4e-3)
+        monkeypatch.setattr("penstock.las.cost_aware.WIDTH_COST", 4.0)
+        after = simulate_las(stream, "cost-aware", 6.4e-3)
+        slow = simulate_plain(stream, CostAware(AVG(6.4e-3), CostSketch()), DecayingOperator(CostSketch()))
+        assert (before.kept != after.kept).any()
+        np.testing.assert_array_equal(after.kept, slow.kept)
+
     @settings(max_examples=60, deadline=None)
     @given(STREAMS, TAUS, st.sampled_from(["ABS", "AVG", "sliding"]))
     def test_an_idle_operator_takes_everything(self, parts: object, tau_s: float, constraint: str) -> None:
