@@ -34,7 +34,7 @@ class _LastValue:
 
 def run(*, quick: bool, say: Say) -> Result:
     """Measure both forms."""
-    from penstock.spark.load_aware_worker import BUCKET_COLUMN, TimedFunction  # noqa: PLC0415 - needs PySpark
+    from penstock.spark.load_aware_worker import BUCKET_COLUMN, BucketTimes, TimedFunction  # noqa: PLC0415 - needs PySpark
 
     rng = np.random.default_rng(1)
     values = pa.array(rng.random(_ROWS))
@@ -45,11 +45,10 @@ def run(*, quick: bool, say: Say) -> Result:
     worker = TimedFunction(
         _identity,
         "row",
-        accumulator,
+        BucketTimes(accumulator, 513),
         columns=("value",),
         output="result",
         output_type=pa.float64(),
-        buckets=513,
         names=("value", BUCKET_COLUMN),
     )
     keys, durations, sketch = rng.integers(0, 1 << 30, _KEYS), rng.random(_KEYS), CostSketch(0.05, 0.1)

@@ -267,11 +267,10 @@ def test_a_clock_that_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = worker_module.TimedFunction(
         lambda value: value,
         "row",
-        notes,
+        worker_module.BucketTimes(notes, 4),
         columns=("v",),
         output="r",
         output_type=pa.int64(),
-        buckets=4,
         names=("v", worker_module.BUCKET_COLUMN),
     )
     batch = pa.RecordBatch.from_arrays(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.decision.by_arrival import ByArrival
 from penstock.decision.by_batch import ByBatch
+from penstock.decision.clock_gate import ClockGate
 from penstock.decision.core import QueryCore
 from penstock.decision.driver import Driver, carry_out
 from penstock.decision.events import BatchEnded, BatchPlanned, BatchTimes, MeterReading
@@ -18,6 +19,7 @@ __all__ = [
     "BatchTimes",
     "ByArrival",
     "ByBatch",
+    "ClockGate",
     "Driver",
     "GateState",
     "Instruction",

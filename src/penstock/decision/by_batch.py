@@ -72,6 +72,7 @@ class ByBatch(QueryCore):
     def plan_batch(self, event: BatchPlanned) -> list[Instruction]:
         """Return the table of the batch: the journaled one on a replay, else what the controller says."""
         for gate in self.gates:
+            gate.update_time(event.now_s)
             gate.update_event_time(event.event_times.get(gate.name))
         journaled = self._memory.decision_for(event.batch_id)
         if journaled is not None:

@@ -154,7 +154,7 @@ class QueryCore(ABC):
             reachable_s=self.reachable_s,
             latest={name: time for name, time in event_times.items() if time is not None} or None,
             classes=classes or None,
-            work_s=sum(work) if (work := [reading.work.total_s for reading in readings.values() if reading.work]) else None,
+            work_s=sum(work) if (work := [r.work_s for r in readings.values() if r.work_s is not None]) else None,
             outputs=event.outputs,
             recounted=event.is_recounted,
         )

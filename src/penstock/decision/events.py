@@ -9,6 +9,7 @@ from types import MappingProxyType
 from penstock.control.base import GateCount
 from penstock.drop.shares import WorkReading
 from penstock.journal.records import OutputRecord
+from penstock.las.micro_batch_las import ClockReading
 
 __all__ = ["BatchEnded", "BatchPlanned", "BatchTimes", "MeterReading"]
 
@@ -38,7 +39,15 @@ class MeterReading:
     from_future: int = 0
     """Rows kept that arrived later than now: some clock is ahead. Their age counts as zero."""
     work: WorkReading | None = None
-    """What the rows kept took, where that is timed."""
+    """What the rows kept took, where that is timed by bucket."""
+    clock: ClockReading | None = None
+    """The same where rows are decided on one by one."""
+
+    @property
+    def work_s(self) -> float | None:
+        """The seconds that the rows kept took; ``None`` where that is not timed."""
+        timed = self.work if self.clock is None else self.clock
+        return None if timed is None else timed.total_s
 
 
 @dataclass(frozen=True, slots=True)

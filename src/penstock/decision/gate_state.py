@@ -59,6 +59,9 @@ class GateState(ABC):
         """Learn from a batch; return what the user should know about its rows, in one line."""
         return None
 
+    def update_time(self, now_s: float) -> None:  # noqa: B027 - only some care
+        """Learn when the batch begins that is decided next."""
+
     def update_event_time(self, micros: int | None) -> None:  # noqa: B027 - only windows care
         """Learn the latest event time at the gate."""
 

@@ -211,6 +211,19 @@ class CostSketch:
         self._count += other._count
         self._total_s += other._total_s
 
+    def add_matrices(self, frequency: NDArray[np.float64], duration: NDArray[np.float64], count: float, total_s: float) -> None:
+        """Add what was learned elsewhere with the same functions: F, W, and how many tuples took how long."""
+        self.frequency += frequency
+        self.duration += duration
+        self._count += count
+        self._total_s += total_s
+
+    def with_matrices(self, frequency: NDArray[np.float64], duration: NDArray[np.float64]) -> CostSketch:
+        """Return a sketch with the same functions and these F and W: every row of them sums up all tuples."""
+        sketch = CostSketch(self.epsilon, self.delta, self.seed)
+        sketch.add_matrices(frequency, duration, float(frequency[0].sum()), float(duration[0].sum()))
+        return sketch
+
     def copy(self) -> CostSketch:
         """Return a copy that shares nothing with this one."""
         sketch = CostSketch(self.epsilon, self.delta, self.seed)

@@ -19,7 +19,7 @@ from penstock.drop.tables import KeepTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RowMeter", "SCALE", "Switch", "TableCell", "TimeMeter", "new_tag", "seeded_hash", "tag_condition"]
+__all__ = ["RowMeter", "SCALE", "Switch", "TableCell", "TimeMeter", "new_tag", "seeded_hash", "tag_condition", "unpack"]
 
 # Unique in the driver, so that gates of several shedders in one query can be distinguished; far from the small numbers that a
 # filter of the user might contain.
@@ -65,6 +65,18 @@ class TableCell:
     def threshold(self, entry: Column) -> Column:
         """Return an entry of the table in force: keep times ``SCALE``; null where ``entry`` is null."""
         return self._call("getDouble", "double", entry + F.lit(_HEADER))
+
+    def whole(self) -> Column:
+        """Return the table in force as an array of doubles, to be read with ``unpack``."""
+        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        kind = self._jvm.org.apache.spark.sql.types.DataType.fromJson(
+            '{"type": "array", "elementType": "double", "containsNull": false}'
+        )
+        nothing = self._jvm.PythonUtils.toSeq([])
+        propagate_null, nullable, is_constant = False, False, False
+        literal = expressions.Literal.fromObject(self._array)
+        call = expressions.objects.Invoke(literal, "copy", kind, nothing, nothing, propagate_null, nullable, is_constant)
+        return _column(self._jvm, call)
 
     def _call(self, method: str, kind: str, index: Column) -> Column:
         return _read_array(self._jvm, self._array, method, kind, index, is_constant=False)
@@ -119,6 +131,11 @@ def _pack(table: KeepTable) -> bytearray:
     null_words = (length + 63) // 64
     header = struct.pack("<qqq", table.oldest, table.latest, len(table.keeps) - 1)
     return bytearray(struct.pack("<q", length) + bytes(8 * null_words) + header + thresholds.tobytes())
+
+
+def unpack(whole: np.ndarray) -> np.ndarray:
+    """Return the entries of a table from what ``TableCell.whole`` gave: scaled by a power of two, so to the last bit."""
+    return np.asarray(whole[_HEADER:] / SCALE)
 
 
 class RowMeter:

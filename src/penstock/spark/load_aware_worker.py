@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from penstock.drop.shares import WorkReading
+from penstock.las.countmin import CostSketch
+from penstock.las.micro_batch_las import ClockReading
+from penstock.spark.gates.clock_filter import CLOCK_COLUMN, HASH_COLUMN
 
-__all__ = ["BUCKET_COLUMN", "FunctionKind", "TimedFunction", "WorkParam"]
+__all__ = [
+    "BUCKET_COLUMN",
+    "BucketTimes",
+    "ClockParam",
+    "FunctionKind",
+    "Recorder",
+    "SketchTimes",
+    "TimedFunction",
+    "WorkParam",
+]
 
 FunctionKind = Literal["row", "pandas", "arrow", "map_in_arrow", "native"]
 
@@ -21,7 +35,7 @@ _PARTS = 4
 
 
 class WorkParam(AccumulatorParam["WorkReading | None"]):
-    """Adds up what tasks measured."""
+    """Adds up what tasks measured by bucket."""
 
     def zero(self, value: WorkReading | None) -> WorkReading | None:  # noqa: ARG002 - nothing is nothing
         """Return nothing."""
@@ -37,6 +51,139 @@ class WorkParam(AccumulatorParam["WorkReading | None"]):
         return value1
 
 
+class ClockParam(AccumulatorParam["ClockReading | None"]):
+    """Adds up what tasks measured with sketches."""
+
+    def zero(self, value: ClockReading | None) -> ClockReading | None:  # noqa: ARG002 - nothing is nothing
+        """Return nothing."""
+        return None
+
+    def addInPlace(self, value1: ClockReading | None, value2: ClockReading | None) -> ClockReading | None:  # noqa: N802 - PySpark's name
+        """Add one to the other."""
+        if value1 is None or value2 is None:
+            return value2 if value1 is None else value1
+        value1.add(value2)
+        return value1
+
+
+class Recorder(ABC):
+    """Keeps the times of one task's rows, by the column that says which rows cost alike."""
+
+    columns: tuple[str, ...]
+    """The columns that are for it alone; the first one says which rows cost alike."""
+
+    @abstractmethod
+    def start(self) -> Recorder:
+        """Return a recorder for a new task."""
+
+    def split(self, batch: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
+        """Return which rows cost alike, and the batch without the columns that say so. Its rows are about to run."""
+        alike: np.ndarray = batch.column(self.columns[0]).to_numpy(zero_copy_only=False)
+        return alike, batch.drop_columns(list(self.columns))
+
+    @abstractmethod
+    def group(self, alike: np.ndarray) -> np.ndarray:
+        """Return for each row one of a few groups, at random: calls that mix rows differently show what each costs."""
+
+    @abstractmethod
+    def add_rows(self, alike: np.ndarray, seconds: np.ndarray) -> None:
+        """Add rows that were timed one by one."""
+
+    @abstractmethod
+    def add_call(self, alike: np.ndarray, seconds: float) -> None:
+        """Add rows that were timed together."""
+
+    @abstractmethod
+    def send(self) -> None:
+        """Report to the driver."""
+
+
+class BucketTimes(Recorder):
+    """Times by bucket, for the knapsack."""
+
+    columns = (BUCKET_COLUMN,)
+
+    def __init__(self, work: Accumulator[WorkReading | None], buckets: int) -> None:
+        self._work, self._buckets = work, buckets
+        self._measured = WorkReading(np.zeros(buckets), np.zeros(buckets), [])
+
+    def start(self) -> BucketTimes:
+        """Return a recorder for a new task."""
+        return BucketTimes(self._work, self._buckets)
+
+    def group(self, alike: np.ndarray) -> np.ndarray:
+        """Divide the buckets at random."""
+        groups: np.ndarray = np.random.default_rng().integers(0, _PARTS, self._buckets)[alike]
+        return groups
+
+    def add_rows(self, alike: np.ndarray, seconds: np.ndarray) -> None:
+        """Add rows and seconds by bucket."""
+        np.add.at(self._measured.rows, alike, 1.0)
+        np.add.at(self._measured.seconds, alike, np.maximum(seconds, 0.0))
+
+    def add_call(self, alike: np.ndarray, seconds: float) -> None:
+        """Add rows by bucket, and the seconds of all."""
+        present, counts = np.unique(alike, return_counts=True)
+        np.add.at(self._measured.rows, present, counts)
+        self._measured.totals.append((present, counts.astype(np.float64), max(0.0, seconds)))
+
+    def send(self) -> None:
+        """Report to the driver."""
+        self._work.add(self._measured)
+
+
+class SketchTimes(Recorder):
+    """The operator's side of LAS in one task: F and W by key, and by how much later than expected it began.
+
+    Rows that are timed together count with the mean of their call, so their matrices tell keys apart less well.
+    """
+
+    columns = (HASH_COLUMN, CLOCK_COLUMN)
+
+    def __init__(self, readings: Accumulator[ClockReading | None], sketch: CostSketch) -> None:
+        self._readings, self._sketch = readings, sketch
+        self._rows, self._total_s = 0, 0.0
+        self._delta_s: float | None = None
+
+    def start(self) -> SketchTimes:
+        """Return a recorder for a new task."""
+        empty = self._sketch.copy()
+        empty.reset()
+        return SketchTimes(self._readings, empty)
+
+    def split(self, batch: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
+        """Compare the clock with what the shedder expected for the first row, as LAS, listing III.1, lines 11 to 14."""
+        if self._delta_s is None and batch.num_rows:
+            self._delta_s = time.time() - batch.column(CLOCK_COLUMN)[0].as_py()
+        return super().split(batch)
+
+    def group(self, alike: np.ndarray) -> np.ndarray:
+        """Divide the keys at random."""
+        multiplier = int(np.random.default_rng().integers(1, 1 << 62)) | 1
+        mixed = alike.view(np.uint64) * np.uint64(multiplier)
+        return (mixed >> np.uint64(61)).astype(np.int64) % _PARTS
+
+    def add_rows(self, alike: np.ndarray, seconds: np.ndarray) -> None:
+        """Fill F and W."""
+        valid_s = np.maximum(seconds, 0.0)
+        self._sketch.add(alike, valid_s)
+        self._rows += alike.size
+        self._total_s += float(valid_s.sum())
+
+    def add_call(self, alike: np.ndarray, seconds: float) -> None:
+        """Fill F and W with the mean of the call."""
+        if alike.size:
+            self.add_rows(alike, np.full(alike.size, max(0.0, seconds) / alike.size))
+
+    def send(self) -> None:
+        """Report to the driver."""
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        begins_s = {} if self._delta_s is None else {partition: self._delta_s}
+        sketch = self._sketch
+        self._readings.add(ClockReading(sketch.frequency, sketch.duration, self._rows, self._total_s, begins_s))
+
+
 class TimedFunction:
     """What runs on the workers: the user's function, timed. Whatever it raises passes through."""
 
@@ -44,35 +191,34 @@ class TimedFunction:
         self,
         function: Callable[..., Any],
         kind: FunctionKind,
-        work: Accumulator[WorkReading | None],
+        recorder: Recorder,
         *,
         columns: tuple[str, ...],
         output: str,
         output_type: pa.DataType | None,
-        buckets: int,
         names: tuple[str, ...],
     ) -> None:
-        self._function, self._kind, self._work, self._names = function, kind, work, names
-        self._columns, self._output, self._output_type, self._buckets = columns, output, output_type, buckets
+        self._function, self._kind, self._recorder, self._names = function, kind, recorder, names
+        self._columns, self._output, self._output_type = columns, output, output_type
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the batches of one task; their columns get back the names they have at the gate."""
         batches = (batch.rename_columns(list(self._names)) for batch in batches)
-        measured = WorkReading(np.zeros(self._buckets), np.zeros(self._buckets), [])
+        times = self._recorder.start()
         try:
             if self._kind == "row":
-                yield from self._call_rows(batches, measured)
+                yield from self._call_rows(batches, times)
             elif self._kind == "map_in_arrow":
-                yield from self._function(self._watch(batches, measured))
+                yield from self._function(self._watch(batches, times))
             else:
-                yield from self._call_vectors(batches, measured)
+                yield from self._call_vectors(batches, times)
         finally:
-            self._work.add(measured)
+            times.send()
 
-    def _call_rows(self, batches: Iterator[pa.RecordBatch], measured: WorkReading) -> Iterator[pa.RecordBatch]:
+    def _call_rows(self, batches: Iterator[pa.RecordBatch], times: Recorder) -> Iterator[pa.RecordBatch]:
         clock, function = time.perf_counter, self._function
         for batch in batches:
-            buckets, rest = _split_bucket(batch)
+            alike, rest = times.split(batch)
             results: list[Any] = []
             marks = [clock()]
             try:
@@ -81,21 +227,19 @@ class TimedFunction:
                     results.append(function(*values))
                     marks.append(clock())
             finally:
-                done = buckets[: len(results)]
-                np.add.at(measured.rows, done, 1.0)
-                np.add.at(measured.seconds, done, np.maximum(np.diff(marks), 0.0))
+                times.add_rows(alike[: len(results)], np.diff(marks))
             yield rest.append_column(self._output, pa.array(results, self._output_type))
 
-    def _call_vectors(self, batches: Iterator[pa.RecordBatch], measured: WorkReading) -> Iterator[pa.RecordBatch]:
+    def _call_vectors(self, batches: Iterator[pa.RecordBatch], times: Recorder) -> Iterator[pa.RecordBatch]:
         is_pandas = self._kind == "pandas"
         for batch in batches:
-            buckets, rest = _split_bucket(batch)
+            alike, rest = times.split(batch)
             results, order = [], []
-            for chosen in self._parts(buckets):
+            for chosen in _parts(times.group(alike)):
                 inputs = [batch.column(name).take(chosen) for name in self._columns]
                 begun_s = time.perf_counter()
                 result = self._function(*([vector.to_pandas() for vector in inputs] if is_pandas else inputs))
-                _add_total(measured, buckets[chosen], time.perf_counter() - begun_s)
+                times.add_call(alike[chosen], time.perf_counter() - begun_s)
                 results.append(
                     pa.Array.from_pandas(result, type=self._output_type) if is_pandas else result.cast(self._output_type)
                 )
@@ -104,27 +248,17 @@ class TimedFunction:
                 back = np.argsort(np.concatenate(order), kind="stable")
                 yield rest.append_column(self._output, pa.concat_arrays(results).take(pa.array(back)))
 
-    def _watch(self, batches: Iterator[pa.RecordBatch], measured: WorkReading) -> Iterator[pa.RecordBatch]:
+    def _watch(self, batches: Iterator[pa.RecordBatch], times: Recorder) -> Iterator[pa.RecordBatch]:
         """Between two batches that the function takes, it worked on the first of them."""
         for batch in batches:
-            buckets, rest = _split_bucket(batch)
-            for chosen in self._parts(buckets):
+            alike, rest = times.split(batch)
+            for chosen in _parts(times.group(alike)):
                 part = rest.take(chosen)
                 begun_s = time.perf_counter()
                 yield part
-                _add_total(measured, buckets[chosen], time.perf_counter() - begun_s)
-
-    def _parts(self, buckets: np.ndarray) -> list[np.ndarray]:
-        """Divide the rows of a batch by their buckets, at random: calls that mix buckets differently show what each costs."""
-        group = np.random.default_rng().integers(0, _PARTS, self._buckets)[buckets]
-        return [np.flatnonzero(group == number) for number in range(_PARTS) if np.any(group == number)]
+                times.add_call(alike[chosen], time.perf_counter() - begun_s)
 
 
-def _split_bucket(batch: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
-    return batch.column(BUCKET_COLUMN).to_numpy(zero_copy_only=False), batch.drop_columns([BUCKET_COLUMN])
-
-
-def _add_total(measured: WorkReading, buckets: np.ndarray, seconds: float) -> None:
-    present, counts = np.unique(buckets, return_counts=True)
-    np.add.at(measured.rows, present, counts)
-    measured.totals.append((present, counts.astype(np.float64), max(0.0, seconds)))
+def _parts(group: np.ndarray) -> list[np.ndarray]:
+    """Return the rows of each group that has some."""
+    return [np.flatnonzero(group == number) for number in range(_PARTS) if np.any(group == number)]

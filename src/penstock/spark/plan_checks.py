@@ -78,8 +78,12 @@ def check_keys(gates: Sequence[Gate]) -> None:
 
 
 def refuse_windows(gates: Sequence[Gate]) -> None:
-    """Refuse gates of whole windows in a query by arrival: windows are decided between two batches."""
+    """Refuse gates in a query by arrival that are decided between two batches: those of whole windows, and by the clock."""
     for gate in gates:
+        if gate.specification.clocked is not None:
+            raise PenstockError(
+                f"gate {gate.name!r} decides on each row of a batch from what is known when it begins: start its query by batch"
+            )
         if gate.windows is not None:
             raise PenstockError(
                 f"gate {gate.name!r} keeps whole windows, which are decided batch by batch: start its query by batch"

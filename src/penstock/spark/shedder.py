@@ -322,7 +322,7 @@ class Shedder:
             copy.deepcopy(self._controller),
             self._registry.label(settings.name),
             max_loss=self._max_loss,
-            slot_gates=[gate.state for gate in gates if gate.windows is None],  # type: ignore[misc] # those have slots
+            slot_gates=[gate.state for gate in gates if gate.has_slots],  # type: ignore[misc] # those have slots
             open_batch=find_open_batch(settings.checkpoint),
         )
         driver = BatchDriver(gates[0].spark, function, gates, core, is_paced=settings.is_paced)

@@ -15,6 +15,7 @@ from penstock.drop.tables import BatchTable, KeepTable
 from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.errors import PenstockError
 from penstock.spark.catalyst import new_tag
+from penstock.spark.gates.clock_filter import ClockFilter
 from penstock.spark.gates.row_filter import RowFilter, key_types
 from penstock.spark.gates.specification import GateSpecification
 from penstock.spark.gates.window_filter import WindowFilter
@@ -34,8 +35,7 @@ class Gate:
         self.spark = spark
         self.specification = specification
         unit = specification.unit
-        kind = WindowFilter if isinstance(unit, WholeWindows) else RowFilter
-        self._filter: RowFilter | WindowFilter = kind(spark, specification, schema, base_s)
+        self._filter = _build_filter(spark, specification, schema, base_s)
         self.key_types = key_types(schema, unit) if isinstance(unit, WholeKeys) else ()
         """Of whole keys: the types that are hashed."""
         self.offered_tag, self.kept_tag = new_tag(), new_tag()
@@ -55,6 +55,11 @@ class Gate:
     def windows(self) -> WindowFilter | None:
         """The filter of a gate that keeps whole windows."""
         return self._filter if isinstance(self._filter, WindowFilter) else None
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether its table can be set by arrival."""
+        return isinstance(self._filter, RowFilter)
 
     def apply(self, df: DataFrame) -> DataFrame:
         """Put the gate on a DataFrame with the columns it was built for, such as the next micro-batch."""
@@ -82,7 +87,9 @@ class Gate:
 
     def take_reading(self) -> MeterReading:
         """Read what was counted since the last call."""
-        reading, buckets = self._filter.meters.take(), self.specification.buckets
+        reading, buckets, clocked = self._filter.meters.take(), self.specification.buckets, self.specification.clocked
+        if clocked is not None:
+            return replace(reading, clock=clocked.take_reading())
         return reading if buckets is None else replace(reading, work=buckets.take_work())
 
     def event_time(self) -> int | None:
@@ -94,6 +101,15 @@ class Gate:
         if self.windows is None:
             raise PenstockError(f"gate {self.name!r} keeps no whole windows: give it unit=WholeWindows(...)")
         return self.windows.is_whole(window, groups)
+
+
+def _build_filter(
+    spark: SparkSession, specification: GateSpecification, schema: StructType, base_s: float
+) -> RowFilter | WindowFilter | ClockFilter:
+    if specification.clocked is not None:
+        return ClockFilter(spark, specification, specification.clocked, base_s)
+    kind = WindowFilter if isinstance(specification.unit, WholeWindows) else RowFilter
+    return kind(spark, specification, schema, base_s)
 
 
 def _is_same(one: KeepTable, other: KeepTable) -> bool:

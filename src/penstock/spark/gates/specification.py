@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pyspark.accumulators import Accumulator
+from pyspark.sql import Column
 from pyspark.sql.types import MapType, StructType, TimestampType, VariantType
 
 from penstock.drop.priorities import Priorities
 from penstock.drop.shares import BucketModel, WorkReading
 from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.errors import PenstockError
+from penstock.las.micro_batch_las import ClockReading, MicroBatchLas
 
-__all__ = ["Buckets", "GateSpecification"]
+__all__ = ["Buckets", "Clocked", "GateSpecification"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,23 @@ class Buckets:
 
 
 @dataclass(frozen=True, slots=True)
+class Clocked:
+    """Rows are decided on one by one, as LAS does, from what is known when their batch begins."""
+
+    key: Column
+    las: MicroBatchLas
+    readings: Accumulator[ClockReading | None]
+    """What the tasks report."""
+    cost: Column | None = None
+    """The true cost of a row in seconds, for Full Knowledge."""
+
+    def take_reading(self) -> ClockReading | None:
+        """Read what the tasks have measured since the last call."""
+        measured, self.readings.value = self.readings.value, None
+        return measured
+
+
+@dataclass(frozen=True, slots=True)
 class GateSpecification:
     """The options of a gate. ``check`` says in one line what is wrong with them."""
 
@@ -41,17 +61,20 @@ class GateSpecification:
     """Whether the rank of a row counts by arrival; ``None`` where it can."""
     unit: WholeKeys | WholeWindows | None = None
     buckets: Buckets | None = None
+    clocked: Clocked | None = None
 
     @property
     def is_bounded_by_arrival(self) -> bool:
         """Whether the rank of a row counts if its query is set by arrival."""
-        can = self.arrival is not None and self.unit is None and self.buckets is None
+        can = self.arrival is not None and self.unit is None and self.buckets is None and self.clocked is None
         return can if self.is_bounded is None else self.is_bounded
 
     def check(self, schema: StructType) -> None:
         """Raise if the options do not fit the columns or each other."""
         self._check_arrival(schema)
         self._check_priorities(schema)
+        if self.clocked is not None:
+            self._check_clocked()
         if self.unit is not None:
             self._check_unit(schema)
         elif self.identity is not None:
@@ -89,6 +112,14 @@ class GateSpecification:
             self._check_timestamp(schema, self.arrival, "arrival")
         elif self.is_bounded:
             raise self._error("bounded=True needs arrival=, the column of arrival times")
+
+    def _check_clocked(self) -> None:
+        if self.arrival is None:
+            raise self._error("this policy needs arrival=, the column of arrival times: it looks at how long rows have waited")
+        if self.weight_column is not None:
+            raise self._error(
+                "this policy drops rows by their place in the queue, not with a probability: leave weight_column out"
+            )
 
     def _check_identity(self, schema: StructType) -> None:
         self._check_columns(schema, self.identity or (), "identity column")
