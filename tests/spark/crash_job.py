@@ -1,7 +1,7 @@
 """The job that the crash test kills: a replayed stream, a gate whose table keeps changing, a stateful aggregation behind it.
 
-Run as ``crash_job.py by-batch|by-arrival|files|window|join DIRECTORY START_S STOP_FILE``; it runs until it is killed, or until
-the stop file is there.
+Run as ``crash_job.py by-batch|by-arrival|files|window|join|las DIRECTORY START_S STOP_FILE``; it runs until it is killed, or
+until the stop file is there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock import AgeRule, Controller, Decision, Observation, Shedder, WholeKeys, WholeWindows, register_replay
+from penstock import AgeRule, Controller, Decision, Observation, Shedder, WholeKeys, WholeWindows, load_aware, register_replay
 from penstock.spark.session import local_session
 
 RATE, DURATION_S = 400.0, 600.0
@@ -46,8 +46,19 @@ def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
     register_replay(spark)
     reader = spark.readStream.format("penstock-replay").option("generator", "b-model").option("seed", 5).option("start", start_s)
     source = reader.option("rate", RATE).option("duration", f"{DURATION_S}s").load()
+    checkpoint = str(directory / "checkpoint")
+    if mode == "las":
+        # Half of what an idle batch takes, so that the wait decides; matrices come after every two windows.
+        options = {"policy": "las", "constraint": "avg", "tau": "300ms", "window": 100, "mu": 10.0}
+        aware = load_aware(
+            spend, key=F.col("seq") % KEYS, delay_target="1s", columns="seq", returns="bigint", output="again", **options
+        )
+        with aware:
+            rows = aware(source.select("seq", "arrival"), name="in", arrival="arrival")
+            wait(aware.write(rows, "parquet", directory / "sink", checkpoint=checkpoint), stop_file)
+        spark.stop()
+        return
     with Shedder("2s", controller=Restless(2.0)) as shedder:
-        checkpoint = str(directory / "checkpoint")
         if mode in ("window", "join"):
             results = windows_of(shedder, source) if mode == "window" else pairs_of(shedder, source)
             query = shedder.write(results, "parquet", directory / "sink", checkpoint=checkpoint)
@@ -66,6 +77,12 @@ def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
             query = shedder.start(writer.option("checkpointLocation", checkpoint), by="batch" if mode == "files" else "arrival")
         wait(query, stop_file)
     spark.stop()
+
+
+def spend(seq: int) -> int:
+    """Every fifth key costs five times as much as the others."""
+    time.sleep(1e-3 if seq % 5 == 0 else 2e-4)
+    return seq
 
 
 def windows_of(shedder: Shedder, source: DataFrame) -> DataFrame:

@@ -19,12 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.drop.hashing import gate_seed, uniform
+from penstock.drop.hashing import gate_seed, uniform, xxhash64
 from penstock.drop.tables import BatchTable, SlotRing
 from penstock.drop.units import WholeWindows, WindowRing
 from penstock.journal import DecisionRecord, JournalState, read_journal
+from penstock.las import AVG, CostSketch, Las
+from penstock.las.shedder_state import ShedderState
 from penstock.simulation.traffic import b_model
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.gates.clock_filter import KEY_SEED
 from penstock.spark.offsets import rows_between
 
 from .crash_job import DURATION_S, FLOOR, KEEPS, KEYS, RATE
@@ -37,7 +40,7 @@ QUICK_JVM = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 JOB = Path(__file__).with_name("crash_job.py")
 
 
-MODES = {"by-batch": (11, KILLS), "by-arrival": (11, KILLS), "files": (14, 2), "window": (12, 2), "join": (13, 1)}
+MODES = {"by-batch": (11, KILLS), "by-arrival": (11, KILLS), "files": (14, 2), "window": (12, 2), "join": (13, 1), "las": (15, 1)}
 """Seed and kills of each mode. Of "files", Spark's own file sink runs by batch."""
 
 
@@ -245,3 +248,35 @@ def test_keys_of_a_join_stay_whole_through_crashes(crashed: Crashed) -> None:
     always = set(np.flatnonzero(u < min(KEEPS)).tolist())
     assert always
     assert {seq for seq in seen if seq % KEYS in always and seq < read} == {seq for seq in range(read) if seq % KEYS in always}
+
+
+@pytest.mark.parametrize("crashed", ["las"], indirect=True)
+def test_las_drops_the_same_rows_through_a_crash(crashed: Crashed) -> None:
+    """The plain class of LAS, given what the journal says was known, drops the very rows that are not in the sink."""
+    tmp_path = crashed.directory
+    journal = read_journal(tmp_path / "checkpoint" / "penstock")
+    times = crashed.start_s + b_model(RATE, DURATION_S, bias=0.565, seed=5)
+    shed, sketch, states = 0, CostSketch(0.05, 0.1), {}
+    for decision in journal.decisions:
+        state = ShedderState.from_entries(decision.gates["in"], sketch)
+        states[decision.batch_id], sketch = state, state.sketch
+    for batch_id, rows in rows_of_batches(Checkpoint(tmp_path / "checkpoint")).items():
+        state, kept = states[batch_id], set(rows)
+        ranks = ranks_of(rows)
+        partitions = np.cumsum(ranks == 0) - 1
+        micros = np.floor(times[rows.start : rows.stop] * 1e6).astype(np.int64)
+        hashes = xxhash64(KEY_SEED, [pa.array(np.arange(rows.start, rows.stop) % KEYS, pa.int64())]).view(np.int64)
+        for partition in set(partitions.tolist()) if state.phase != "NOP" else ():
+            instance, constraint = state.instance(partition), AVG(state.tau_s)
+            constraint._total_s, constraint._count = instance.total_s, instance.count
+            oracle = Las(constraint, state.sketch)
+            oracle.clock_s = instance.offset_s
+            for place in np.flatnonzero(partitions == partition).tolist():
+                if oracle.shed(int(hashes[place]), min(0.0, (int(micros[place]) - state.begin_us) / 1e6)):
+                    kept.discard(rows.start + place)
+        written = pq.read_table(tmp_path / "sink" / f"batch_id={batch_id}").column("seq").to_pylist() if kept else []
+        assert sorted(written) == sorted(kept), f"batch {batch_id}"
+        assert journal.batches[batch_id].gates["in"] == (len(rows), len(kept))
+        shed += len(rows) - len(kept)
+    assert shed > 0
+    assert {state.phase for state in states.values()} >= {"NOP", "SEND"}
