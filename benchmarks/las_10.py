@@ -1,9 +1,10 @@
 """LAS (Rivetti et al.), figure 10, on Spark: phases A to G as a real job.
 
-As figure 9, with a target of 2 s for the whole delay and twelve seconds per phase, on micro-batches. Straw-Man is given
-the mean cost of phase A and sheds at random. LAS knows the cost of each key and sheds at random as much as those costs
-require. Ours sheds expensive keys first. Rows cost 0.2 to 12.8 ms of CPU in Python; capacity is measured first. Keys
-are Zipf-1.0 of 4,096.
+As figure 9, twelve seconds per phase, on micro-batches. Straw-Man, LAS and Full Knowledge decide row by row in front of
+the function, with AVG(1 s) on the wait until a row begins, which makes batches of about a second, as ours does for a
+delay of 2 s at most. Straw-Man is given the mean cost of phase A. Ours is a knapsack over buckets of keys. Rows cost 0.05
+to 3.2 ms of CPU in Python, so that a phase has about as many as in the paper; capacity is measured first. Keys are
+Zipf-1.0 of 4,096.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.support.las_spark import TARGET_S, Arm, Arrivals, LoadJob
+from benchmarks.support.las_spark import TARGET_S, ArmRun, Arrivals, LoadJob, paper_arms
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Bar, Claim, Result, Row
 from penstock.simulation.las_queue import zipf_at
@@ -26,51 +27,71 @@ _UNDER = {"A": 0.0, "B": 0.5, "C": 0.0, "D": 0.0, "E": -0.5, "F": 0.0, "G": 0.0}
 
 
 def run(*, quick: bool, say: Say) -> Result:
-    """Run the three arms on the same rows."""
-    phase_s = 6.0 if quick else 12.0
+    """Run all arms on the same rows."""
+    phase_s = 4.0 if quick else 12.0
     with fresh_session("las-10", _CORES) as (spark, scratch):
         job = LoadJob(spark, scratch)
         rng = np.random.default_rng(1)
-        base = rng.permutation(np.repeat(np.linspace(0.2e-3, 12.8e-3, 64), _KEYS // 64))
+        base = rng.permutation(np.repeat(np.linspace(0.05e-3, 3.2e-3, 64), _KEYS // 64))
         mean_s = float(base[zipf_at(rng.random(20_000), _KEYS)].mean())
         capacity = job.capacity(mean_s)
         say(f"capacity {capacity:,.0f} rows/s of {mean_s * 1e3:.1f} ms")
         arrivals = _arrivals(rng, base, capacity, phase_s)
-        rows: list[Row] = []
-        curves: dict[str, tuple[list[float], list[float]]] = {}
-        totals: dict[str, tuple[float, float]] = {}
-        for arm in (Arm("Straw-Man", known_cost_s=mean_s), Arm("LAS", how="uniform"), Arm("ours")):
+        runs: list[ArmRun] = []
+        for arm in paper_arms(mean_s):
             say(arm.name)
-            arm_run, summary = job.run(arm, arrivals, phase_s * len(_UNDER), from_s=phase_s / 2, capacity=capacity)
-            loss = 100.0 * summary.shed / max(1, summary.shed + summary.kept)
-            totals[arm.name] = summary.mean_delay_s, loss
-            curves[f"{arm.name}|delay, s"] = (
-                [b.end_s for b in arm_run.batches if b.kept],
-                [min(b.delay_s, 10.0) for b in arm_run.batches if b.kept],
-            )
-            curves[f"{arm.name}|dropped, %"] = (
-                [b.end_s for b in arm_run.batches],
-                [100.0 * (1 - b.kept / max(1, b.offered)) for b in arm_run.batches],
-            )
-            rows.append(
-                {
-                    "shedder": arm.name,
-                    "mean delay s": summary.mean_delay_s,
-                    "p99 s": summary.p99_delay_s,
-                    "mean violation s": summary.mean_violation_s,
-                    "dropped %": loss,
-                    "rows kept": summary.kept,
-                }
-            )
-    ours, las, straw = totals["ours"], totals["LAS"], totals["Straw-Man"]
-    bars = [
-        Bar.at_most("mean delay of ours relative to the better of LAS and Straw-Man", ours[0] / min(las[0], straw[0]), 1.0),
-        Bar.at_most("drops of ours minus drops of LAS, percentage points", ours[1] - las[1], 0.0),
+            runs.append(job.run(arm, arrivals, phase_s * len(_UNDER)))
+    # The first half of phase A is for learning.
+    rows = [one.row(phase_s / 2) for one in runs]
+    curves = {f"{one.name}|{what}": one.curve(what) for one in runs for what in ("delay, s", "dropped, %")}
+    return Result("las-10", rows, bars=_bars(rows), claims=_claims(rows), lines=curves)
+
+
+def _bars(rows: list[Row]) -> list[Bar]:
+    """The lowest mean delay of all arms, or the same within 2% with a third fewer drops than the arm that has the lowest."""
+    by_name = {str(row["shedder"]): row for row in rows}
+    ours = by_name.pop("ours")
+    best = min(by_name.values(), key=lambda row: _number(row, "mean delay s"))
+    relative = _number(ours, "mean delay s") / _number(best, "mean delay s")
+    drops = _number(ours, "dropped %") / max(1e-9, _number(best, "dropped %"))
+    limit = 1.02 if drops <= 2.0 / 3.0 else 1.0
+    return [
+        Bar.at_most(f"mean delay of ours relative to the best of the others, {best['shedder']}", relative, limit),
+        Bar.at_most("drops of ours relative to LAS", _number(ours, "dropped %") / _number(by_name["LAS"], "dropped %"), 1.0),
+        Bar.at_most("mean delay of ours, s", _number(ours, "mean delay s"), TARGET_S),
     ]
-    claims = [
-        Claim("LAS holds the target better than Straw-Man", "yes", f"{las[0]:.2f} s against {straw[0]:.2f} s", las[0] < straw[0])
+
+
+def _claims(rows: list[Row]) -> list[Claim]:
+    delay = {str(row["shedder"]): _number(row, "mean delay s") for row in rows}
+    dropped = {str(row["shedder"]): _number(row, "dropped %") for row in rows}
+    return [
+        Claim(
+            "LAS is close to Full Knowledge",
+            "yes",
+            f"{delay['LAS']:.2f} s and {dropped['LAS']:.1f}% against {delay['Full Knowledge']:.2f} s and "
+            f"{dropped['Full Knowledge']:.1f}%",
+            abs(delay["LAS"] / delay["Full Knowledge"] - 1.0) < 0.15,
+        ),
+        Claim(
+            "Straw-Man is far later than LAS",
+            "diverges from phase F on",
+            f"{delay['Straw-Man']:.2f} s against {delay['LAS']:.2f} s",
+            delay["Straw-Man"] > 1.5 * delay["LAS"],
+        ),
+        Claim(
+            "without shedding the delay grows without bound",
+            "-",
+            f"{delay['no shedding']:.1f} s on average",
+            delay["no shedding"] > 2.0 * max(delay["LAS"], delay["ours"]),
+        ),
     ]
-    return Result("las-10", rows, bars=bars, claims=claims, lines=curves)
+
+
+def _number(row: Row, name: str) -> float:
+    value = row[name]
+    assert isinstance(value, float | int)  # noqa: S101 - the benchmark's own rows
+    return float(value)
 
 
 def _arrivals(rng: np.random.Generator, base: np.ndarray, capacity: float, phase_s: float) -> Arrivals:

@@ -70,7 +70,7 @@ class ClockFilter:
         offered = offered.withColumn(HASH_COLUMN, seeded_hash(self._spark, KEY_SEED, [self._clocked.key]))
         offered = offered.withColumn(_STATE_COLUMN, F.when(is_first, self._cell.whole()))
         marker = _make_marker(self._clocked.las.new_sketch(), self._clocked.readings)
-        mark = arrow_udf(marker, "double").asNondeterministic()
+        mark = arrow_udf(marker, "double").asNondeterministic()  # type: ignore[call-overload] # it reads the function's hints
         columns = (F.col(HASH_COLUMN), micros, cost, F.col(_STATE_COLUMN))
         marked = offered.withColumn(CLOCK_COLUMN, mark(*columns)).drop(_STATE_COLUMN)
         counted = self.meters.count_kept(df.schema, None, None, micros <= self._cell.latest())
