@@ -14,10 +14,17 @@ from penstock.las.bucket_keeps import BucketKeeps
 __all__ = ["WorkController"]
 
 _UNKNOWN_COST_S = 1e-3
+_GAIN, _LEAST, _MOST = 0.2, 0.5, 2.0
+"""How fast the correction of a batch's work follows, and how far it goes."""
+_FEW = 0.02
 
 
 class WorkController(Controller):
     """Shows another controller microseconds of work where it expects rows, so its keep is a share of the work.
+
+    A knapsack keeps the buckets that look cheapest, and those are on average dearer than they look: with costs that are learnt,
+    batches kept up to a fifth more work than asked for. So what was kept is compared with what was asked for, and the work of
+    the next batch is corrected by the ratio, a fifth of the way per batch.
 
     Parameters
     ----------
@@ -36,6 +43,8 @@ class WorkController(Controller):
         super().__init__(inner.delay_target_s)
         self._inner, self._model, self._is_timed = inner, model, is_timed
         self.cores = cores
+        self._bias = 1.0
+        self._row_us: float | None = None  # the mean cost that the last decision was made with
         if isinstance(inner, MicroBatch):
             inner.suppose_cost(1e-6 / cores)  # a microsecond of work
             inner.unit = "microseconds of work"
@@ -49,7 +58,9 @@ class WorkController(Controller):
         if not self._is_timed:
             self._learn(observation)
         mean_s = self._model.mean_s
-        row_us = (mean_s if mean_s is not None and mean_s > 0 else _UNKNOWN_COST_S) * 1e6
+        self._correct(observation)
+        self._row_us = None if mean_s is None else mean_s * 1e6
+        row_us = self._bias * (mean_s if mean_s is not None and mean_s > 0 else _UNKNOWN_COST_S) * 1e6
         kept_us = observation.kept * row_us if observation.work_s is None else observation.work_s * 1e6
         offered_us = max(kept_us, observation.offered * row_us)
         upcoming_us = None if observation.upcoming_rows is None else round(observation.upcoming_rows * row_us)
@@ -67,6 +78,15 @@ class WorkController(Controller):
             # Nothing is known of whole batches yet, but of rows: half of the target on all cores is safe to begin with.
             return replace(decision, keep=min(1.0, 0.5e6 * self.delay_target_s * self.cores / upcoming_us))
         return decision
+
+    def _correct(self, observation: Observation) -> None:
+        """Learn by which factor the work of a batch is more than the costs of the batch before said."""
+        asked_us = observation.keep * observation.offered * (self._row_us or 0.0)
+        is_cut = observation.expired > _FEW * observation.offered  # then less was kept than asked for, whatever rows cost
+        if observation.work_s is None or observation.cold or is_cut or asked_us <= 0.0:
+            return
+        ratio = observation.work_s * 1e6 / asked_us
+        self._bias = min(max(self._bias + _GAIN * (ratio - self._bias), _LEAST), _MOST)
 
     def start(self) -> Decision:
         """Return what the inner controller says, which has seen no rows either."""
@@ -86,10 +106,12 @@ class WorkController(Controller):
 
     def snapshot(self) -> dict[str, Any]:
         """Return the controller's state and what was learnt."""
-        return {"inner": self._inner.snapshot(), "model": self._model.snapshot()}
+        learnt = {"bias": self._bias, "row_us": self._row_us}
+        return {"inner": self._inner.snapshot(), "model": self._model.snapshot(), **learnt}
 
     def restore(self, state: Mapping[str, Any]) -> Self:
         """Continue from a snapshot, and return the controller."""
         self._inner.restore(state["inner"])
         self._model.restore(state["model"])
+        self._bias, self._row_us = float(state.get("bias", 1.0)), state.get("row_us")
         return self

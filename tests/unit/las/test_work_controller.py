@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,27 @@ def test_work_that_was_timed_counts_as_it_is() -> None:
     assert shown(work).gates["work"] == GateCount(400_000, 50_000)
     work.update(observe(work_s=3.0))
     assert shown(work).gates["work"] == GateCount(3_000_000, 3_000_000), "no more is kept than was offered"
+
+
+def test_work_beyond_what_was_asked_for_corrects_the_next_batch() -> None:
+    """Of 200 rows of 2 ms half was asked for, 0.2 s of work, and 0.3 s was kept: the buckets were dearer than they looked."""
+    work = controller(model(0.001, 0.003), *[0.5] * 31)
+    for _ in range(30):
+        work.update(observe(work_s=0.3, upcoming_rows=50))
+    assert shown(work).upcoming_rows == pytest.approx(150_000, rel=0.01)
+    for more in ({"cold": True}, {"expired": 50}):  # says nothing about costs
+        work.update(replace(observe(work_s=9.0, upcoming_rows=50), **more))  # type: ignore[arg-type]
+        assert shown(work).upcoming_rows == pytest.approx(150_000, rel=0.01)
+    again = controller(model(0.001, 0.003), *[0.5] * 40).restore(json.loads(json.dumps(work.snapshot())))
+    again.update(observe(work_s=0.3, upcoming_rows=50))
+    assert shown(again).upcoming_rows == pytest.approx(150_000, rel=0.01)
+
+
+def test_a_wild_measurement_corrects_by_no_more_than_a_factor_of_two() -> None:
+    work = controller(model(0.001, 0.003), *[0.5] * 50)
+    for _ in range(50):
+        work.update(observe(work_s=1e6, upcoming_rows=50))
+    assert shown(work).upcoming_rows == 200_000
 
 
 def test_before_anything_is_measured_a_row_counts_as_a_millisecond() -> None:
