@@ -46,7 +46,7 @@ def run(*, quick: bool, say: Say) -> Result:
     buckets, hashes = rng.integers(0, 512, _ROWS).astype(np.int32), rng.integers(-(1 << 62), 1 << 62, _ROWS)
     accumulator: Any = _LastValue()
     by_bucket = _worker(BucketTimes(accumulator, 513), batch, [buckets])
-    by_sketch = _worker(SketchTimes(accumulator, CostSketch(0.05, 0.1)), batch, [hashes, np.zeros(_ROWS)])
+    by_sketch = _worker(SketchTimes(accumulator, CostSketch(0.05, 0.1), 1024), batch, [hashes, np.zeros(_ROWS)])
     arrivals_s = -np.sort(rng.random(_ROWS))[::-1]
     keys, durations, sketch = rng.integers(0, 1 << 30, _KEYS), rng.random(_KEYS), CostSketch(0.05, 0.1)
     say("timing")

@@ -14,23 +14,31 @@ from penstock.las.countmin import CostSketch
 from penstock.las.operator_sketches import Matrices, Operator
 from penstock.las.shedder_state import Bound, Instance, Phase, ShedderState, TuplePolicy, has_matrices, is_state_of
 
-__all__ = ["ClockReading", "MicroBatchLas"]
+__all__ = ["ClockReading", "Executed", "MicroBatchLas"]
 
 _JOURNAL_EVERY = 1_000
 """Batches after which the matrices are journaled again although they have not changed; fewer than a journal keeps decisions."""
 _VERSIONS_KEPT = 16
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Executed:
+    """Some executed tuples."""
+
+    frequency: NDArray[np.float64]
+    """F."""
+    duration: NDArray[np.float64]
+    """W."""
+    rows: int
+    total_s: float
+
+
 @dataclass(slots=True)
 class ClockReading:
     """What the tasks of a batch measured. Where a task ran twice, its last word counts, and only estimates suffer."""
 
-    frequency: NDArray[np.float64] | None = None
-    """F of the tuples executed, all tasks together."""
-    duration: NDArray[np.float64] | None = None
-    """W of the same."""
-    rows: float = 0.0
-    total_s: float = 0.0
+    parts: list[Executed] = field(default_factory=list)
+    """The tuples executed, in pieces of at most N."""
     begins_s: dict[int, float] = field(default_factory=dict)
     """By partition: by how much later than expected the operator began, that is Delta."""
     instances: dict[int, Instance] = field(default_factory=dict)
@@ -38,13 +46,14 @@ class ClockReading:
     bad_costs: dict[int, int] = field(default_factory=dict)
     """By partition: tuples whose given cost was no cost."""
 
+    @property
+    def total_s(self) -> float:
+        """The seconds that all tuples took."""
+        return sum(part.total_s for part in self.parts)
+
     def add(self, other: ClockReading) -> None:
         """Add what another task measured."""
-        if other.frequency is not None and other.duration is not None:
-            self.frequency = other.frequency if self.frequency is None else self.frequency + other.frequency
-            self.duration = other.duration if self.duration is None else self.duration + other.duration
-        self.rows += other.rows
-        self.total_s += other.total_s
+        self.parts += other.parts
         self.begins_s |= other.begins_s
         self.instances |= other.instances
         self.bad_costs |= other.bad_costs
@@ -53,8 +62,8 @@ class ClockReading:
 class MicroBatchLas:
     """Both sides of LAS where tuples come in micro-batches: each partition is an operator with its shedder in front.
 
-    - The operator's F and W are filled in the tasks and added up here. START and STABILIZING are as in the paper, with windows of
-      N tuples that end with the batch in which they are full, since nothing is known of a task before it ends.
+    - The operator's F and W are filled in the tasks, in pieces of at most N tuples, and added up here. START and STABILIZING are
+      as in the paper. Since nothing is known of a task before it ends, what they send takes effect with the next batch.
     - The shedder's NOP, SEND and RUN are as in the paper too. In SEND, each partition compares when the operator really begins
       with its first tuple, and the difference Delta corrects the next batch.
     - When a batch begins the operator is idle, so the estimate of its clock starts from the real one: an error of the costs is
@@ -102,7 +111,8 @@ class MicroBatchLas:
         self.policy, self.bound, self.tau_s = policy, bound, tau_s
         self._given_mean_s = mean_s
         self._operator = Operator(CostSketch(epsilon, delta, seed), window, mu)
-        self._window, self._executed = window, 0
+        self.window = window
+        self._executed = 0
         self._sketch = CostSketch(epsilon, delta, seed)
         self._known: dict[int, CostSketch] = {0: self._sketch}
         self._mean_s = mean_s
@@ -191,8 +201,8 @@ class MicroBatchLas:
                 now = self._instances.get(partition, old)
                 self._instances[partition] = Instance(max(0.0, old.offset_s + delta_s), now.total_s, now.count)
             self.phase = "RUN"
-        if reading.frequency is not None and reading.duration is not None:
-            self._execute(reading.frequency, reading.duration, reading.rows, reading.total_s)
+        for part in reading.parts:
+            self._execute(part)
         bad = sum(reading.bad_costs.values())
         if not bad:
             return None
@@ -201,11 +211,11 @@ class MicroBatchLas:
     def _offset_s(self, partition: int) -> float:
         return self.state(0.0).instance(partition).offset_s
 
-    def _execute(self, frequency: NDArray[np.float64], duration: NDArray[np.float64], rows: float, total_s: float) -> None:
+    def _execute(self, part: Executed) -> None:
         """Add executed tuples to the operator's matrices, and use what it sends."""
-        self._operator.sketch.add_matrices(frequency, duration, rows, total_s)
-        windows, self._executed = self._executed // self._window, self._executed + round(rows)
-        if self._executed // self._window == windows:
+        self._operator.sketch.add_matrices(part.frequency, part.duration, part.rows, part.total_s)
+        windows, self._executed = self._executed // self.window, self._executed + part.rows
+        if self._executed // self.window == windows:
             return
         for message in self._operator.end_window():
             if isinstance(message, Matrices):

@@ -152,7 +152,7 @@ class ClockPolicy(LoadPolicy):
         # Rows are told apart by their place in the partition.
         gated = add(df, replace(specification, identity=None, clocked=clocked))
         self.shedders.append(shedder)
-        return gated, SketchTimes(readings, shedder.new_sketch())
+        return gated, SketchTimes(readings, shedder.new_sketch(), shedder.window)
 
     def _cost_column(self, df: DataFrame) -> Column | None:
         if not isinstance(self._cost, str):

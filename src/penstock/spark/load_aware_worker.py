@@ -14,7 +14,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from penstock.drop.shares import WorkReading
 from penstock.las.countmin import CostSketch
-from penstock.las.micro_batch_las import ClockReading
+from penstock.las.micro_batch_las import ClockReading, Executed
 from penstock.spark.gates.clock_filter import CLOCK_COLUMN, HASH_COLUMN
 
 __all__ = [
@@ -140,16 +140,14 @@ class SketchTimes(Recorder):
 
     columns = (HASH_COLUMN, CLOCK_COLUMN)
 
-    def __init__(self, readings: Accumulator[ClockReading | None], sketch: CostSketch) -> None:
-        self._readings, self._sketch = readings, sketch
-        self._rows, self._total_s = 0, 0.0
+    def __init__(self, readings: Accumulator[ClockReading | None], sketch: CostSketch, window: int) -> None:
+        self._readings, self._sketch, self._window = readings, sketch, window
+        self._parts: list[Executed] = []
         self._delta_s: float | None = None
 
     def start(self) -> SketchTimes:
         """Return a recorder for a new task."""
-        empty = self._sketch.copy()
-        empty.reset()
-        return SketchTimes(self._readings, empty)
+        return SketchTimes(self._readings, self._sketch, self._window)
 
     def split(self, batch: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
         """Compare the clock with what the shedder expected for the first row, as LAS, listing III.1, lines 11 to 14."""
@@ -164,11 +162,13 @@ class SketchTimes(Recorder):
         return (mixed >> np.uint64(61)).astype(np.int64) % _PARTS
 
     def add_rows(self, alike: np.ndarray, seconds: np.ndarray) -> None:
-        """Fill F and W."""
+        """Fill F and W, new ones after every window of N rows."""
         valid_s = np.maximum(seconds, 0.0)
-        self._sketch.add(alike, valid_s)
-        self._rows += alike.size
-        self._total_s += float(valid_s.sum())
+        for first in range(0, alike.size, self._window):
+            keys, durations_s = alike[first : first + self._window], valid_s[first : first + self._window]
+            sketch = self._sketch.copy()
+            sketch.add(keys, durations_s)
+            self._parts.append(Executed(sketch.frequency, sketch.duration, keys.size, float(durations_s.sum())))
 
     def add_call(self, alike: np.ndarray, seconds: float) -> None:
         """Fill F and W with the mean of the call."""
@@ -179,9 +179,7 @@ class SketchTimes(Recorder):
         """Report to the driver."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        begins_s = {} if self._delta_s is None else {partition: self._delta_s}
-        sketch = self._sketch
-        self._readings.add(ClockReading(sketch.frequency, sketch.duration, self._rows, self._total_s, begins_s))
+        self._readings.add(ClockReading(self._parts, {} if self._delta_s is None else {partition: self._delta_s}))
 
 
 class TimedFunction:

@@ -13,7 +13,7 @@ from penstock.decision import Append, BatchEnded, BatchPlanned, ByBatch, ClockGa
 from penstock.errors import PenstockError
 from penstock.journal import JournalState
 from penstock.las import micro_batch_las as module
-from penstock.las.micro_batch_las import ClockReading, MicroBatchLas
+from penstock.las.micro_batch_las import ClockReading, Executed, MicroBatchLas
 from penstock.las.shedder_state import Instance, has_matrices
 
 
@@ -21,8 +21,8 @@ def reading_of(las: MicroBatchLas, rows: int, cost_s: float = 0.01, delta_s: flo
     sketch = las.new_sketch()
     durations_s = np.full(rows, cost_s)
     sketch.add(np.random.default_rng(seed).integers(0, 20, rows), durations_s)
-    instances = {0: Instance(0.0, 5.0, 10)}
-    return ClockReading(sketch.frequency, sketch.duration, rows, float(durations_s.sum()), {0: delta_s}, instances)
+    executed = Executed(sketch.frequency, sketch.duration, rows, float(durations_s.sum()))
+    return ClockReading([executed], {0: delta_s}, {0: Instance(0.0, 5.0, 10)})
 
 
 def step(las: MicroBatchLas, now_s: float, reading: ClockReading) -> tuple[float, ...]:
@@ -38,7 +38,7 @@ def test_start_stabilizing_nop_send_run() -> None:
     for number in range(6):
         step(las, float(number), reading_of(las, 60, seed=7))
         seen.append((las.operator_state, las.phase))
-    # Windows of 100 end with the batch in which they are full: the second, the fourth, the fifth, ...
+    # Windows of 100 end with the piece in which they are full: the second, the fourth, the fifth, ...
     assert seen == [
         ("START", "NOP"),
         ("STABILIZING", "NOP"),
@@ -48,6 +48,14 @@ def test_start_stabilizing_nop_send_run() -> None:
         ("STABILIZING", "RUN"),
     ]
     assert las.sketch.estimate([3])[0] == pytest.approx(0.01)
+
+
+def test_one_large_batch_may_end_several_windows() -> None:
+    las = MicroBatchLas("las", "abs", 1.0, window=100)
+    reading = reading_of(las, 100, seed=7)
+    reading.parts = reading.parts * 3
+    step(las, 0.0, reading)
+    assert (las.operator_state, las.phase) == ("STABILIZING", "SEND")
 
 
 def test_costs_that_change_are_not_stable() -> None:
