@@ -43,6 +43,8 @@ class ClockReading:
     """By partition: by how much later than expected the operator began, that is Delta."""
     instances: dict[int, Instance] = field(default_factory=dict)
     """By partition: the waits after the batch."""
+    looks_s: dict[int, float] = field(default_factory=dict)
+    """By partition: by how much later than expected the shedder looked at its first tuple."""
     bad_costs: dict[int, int] = field(default_factory=dict)
     """By partition: tuples whose given cost was no cost."""
 
@@ -56,6 +58,7 @@ class ClockReading:
         self.parts += other.parts
         self.begins_s |= other.begins_s
         self.instances |= other.instances
+        self.looks_s |= other.looks_s
         self.bad_costs |= other.bad_costs
 
 
@@ -119,6 +122,7 @@ class MicroBatchLas:
         self._version, self._journaled_version, self._since_journaled = 0, 0, 0
         self._instances: dict[int, Instance] = {}
         self._in_force: ShedderState | None = None
+        self._is_cold = True
         # What needs no matrices can shed at once.
         self.phase: Phase = "SEND" if policy == "full-knowledge" or mean_s is not None else "NOP"
 
@@ -195,18 +199,31 @@ class MicroBatchLas:
         in_force = self._in_force
         for partition, instance in reading.instances.items():
             self._instances[partition] = Instance(self._offset_s(partition), instance.total_s, instance.count)
-        if in_force is not None and in_force.phase == "SEND" and reading.begins_s:
-            for partition, delta_s in reading.begins_s.items():
-                old = in_force.instance(partition)
-                now = self._instances.get(partition, old)
-                self._instances[partition] = Instance(max(0.0, old.offset_s + delta_s), now.total_s, now.count)
-            self.phase = "RUN"
+        if in_force is not None:
+            self._correct(in_force, reading)
         for part in reading.parts:
             self._execute(part)
         bad = sum(reading.bad_costs.values())
         if not bad:
             return None
         return "some rows have a cost that is negative or no number; they count as costing nothing"
+
+    def _correct(self, in_force: ShedderState, reading: ClockReading) -> None:
+        """Correct the clocks by Delta: where it was asked for, and where nothing was kept that could have asked.
+
+        There the operator is idle, so its clock is the real one. Otherwise an offset that was once too large would drop all rows
+        for ever. The first batch of a run says nothing: it starts the workers.
+        """
+        is_cold, self._is_cold = self._is_cold, self._is_cold and not reading.begins_s
+        idle_s = {partition: delta_s for partition, delta_s in reading.looks_s.items() if partition not in reading.begins_s}
+        deltas_s = {} if is_cold else idle_s
+        if in_force.phase == "SEND" and reading.begins_s and not is_cold:
+            deltas_s = deltas_s | reading.begins_s
+            self.phase = "RUN"
+        for partition, delta_s in deltas_s.items():
+            old = in_force.instance(partition)
+            now = self._instances.get(partition, old)
+            self._instances[partition] = Instance(max(0.0, old.offset_s + delta_s), now.total_s, now.count)
 
     def _offset_s(self, partition: int) -> float:
         return self.state(0.0).instance(partition).offset_s

@@ -65,8 +65,26 @@ def test_costs_that_change_are_not_stable() -> None:
     assert las.phase == "NOP"
 
 
+def warm(las: MicroBatchLas) -> MicroBatchLas:
+    """Let it see the batch that starts the workers."""
+    step(las, -1.0, ClockReading(begins_s={0: 3.0}, looks_s={0: 3.0}))
+    assert las.state(0.0).instance(0).offset_s == 0.0
+    return las
+
+
+def test_an_offset_that_drops_everything_does_not_last() -> None:
+    """Nothing kept, nothing that could ask: the operator is idle, and its clock the real one, in RUN too."""
+    las = warm(MicroBatchLas("full-knowledge", "abs", 1.0))
+    step(las, 0.0, ClockReading(begins_s={0: 5.0}, looks_s={0: 4.9}))  # a hiccup, just when Delta was asked for
+    assert (las.phase, las.state(1.0).instance(0).offset_s) == ("RUN", 5.0)
+    step(las, 1.0, ClockReading(looks_s={0: -4.8}))
+    assert las.state(2.0).instance(0).offset_s == pytest.approx(0.2)
+    step(las, 2.0, ClockReading(begins_s={0: 0.4}, looks_s={0: 0.3}))  # rows are kept again, and nobody asks
+    assert las.state(3.0).instance(0).offset_s == pytest.approx(0.2)
+
+
 def test_delta_corrects_once_per_request() -> None:
-    las = MicroBatchLas("full-knowledge", "abs", 1.0)
+    las = warm(MicroBatchLas("full-knowledge", "abs", 1.0))
     step(las, 0.0, reading_of(las, 10, delta_s=0.3))
     assert las.phase == "RUN"
     assert las.state(1.0).instance(0).offset_s == pytest.approx(0.3)
@@ -77,7 +95,7 @@ def test_delta_corrects_once_per_request() -> None:
 
 
 def test_a_clock_that_was_ahead_leaves_no_negative_offset() -> None:
-    las = MicroBatchLas("full-knowledge", "abs", 1.0)
+    las = warm(MicroBatchLas("full-knowledge", "abs", 1.0))
     step(las, 0.0, reading_of(las, 10, delta_s=-5.0))
     assert las.state(1.0).instance(0).offset_s == 0.0
 

@@ -7,6 +7,7 @@ filter on that number drops the rows, so they are counted as at every gate.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -82,12 +83,13 @@ def _make_marker(sketch: CostSketch, readings: Accumulator[ClockReading | None])
 
     def mark(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         partition = TaskContext.get().partitionId()  # type: ignore[union-attr] # there is one in a task
-        shedder, begin_us = None, 0
+        shedder, begin_us, late_s = None, 0, 0.0
         for hashes, micros, costs, states in batches:
             if shedder is None and len(hashes):
                 entries = unpack(states[0].values.to_numpy(zero_copy_only=False)).tolist()
                 state = ShedderState.from_entries(entries, sketch)
                 shedder, begin_us = TaskShedder(state, partition), state.begin_us
+                late_s = time.time() - begin_us / 1e6 - state.instance(partition).offset_s
             if shedder is None:
                 yield pa.array([], pa.float64())
                 continue
@@ -97,6 +99,8 @@ def _make_marker(sketch: CostSketch, readings: Accumulator[ClockReading | None])
             )
             yield pa.array(begins_s + begin_us / 1e6, pa.float64(), from_pandas=True)
         if shedder is not None:
-            readings.add(ClockReading(instances={partition: shedder.instance}, bad_costs={partition: shedder.bad_costs}))
+            measured = ClockReading(instances={partition: shedder.instance}, looks_s={partition: late_s})
+            measured.bad_costs[partition] = shedder.bad_costs
+            readings.add(measured)
 
     return mark
