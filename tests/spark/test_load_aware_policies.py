@@ -188,8 +188,7 @@ def test_a_batch_that_failed_drops_the_same_rows_and_the_state_comes_back(ticks:
     assert continued.phase != "NOP"
     assert continued.version == known.version, "the matrices, without new ones so soon"
     assert np.array_equal(continued.sketch.duration, known.sketch.duration)
-    for partition, instance in known.instances.items():
-        assert continued.instance(partition).count >= instance.count
+    assert sum(one.count for one in continued.instances.values()) >= sum(one.count for one in known.instances.values()) > 0
     for number, rows in (before | after).items():
         assert journal.batches[number].gates["in"] == (ROWS, len(rows))
 

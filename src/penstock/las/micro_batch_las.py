@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +19,8 @@ __all__ = ["ClockReading", "Executed", "MicroBatchLas"]
 _JOURNAL_EVERY = 1_000
 """Batches after which the matrices are journaled again although they have not changed; fewer than a journal keeps decisions."""
 _VERSIONS_KEPT = 16
+_FOLLOW = 0.25
+"""How much of Delta counts where it was not asked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,8 +69,9 @@ class MicroBatchLas:
 
     - The operator's F and W are filled in the tasks, in pieces of at most N tuples, and added up here. START and STABILIZING are
       as in the paper. Since nothing is known of a task before it ends, what they send takes effect with the next batch.
-    - The shedder's NOP, SEND and RUN are as in the paper too. In SEND, each partition compares when the operator really begins
-      with its first tuple, and the difference Delta corrects the next batch.
+    - The shedder's NOP, SEND and RUN are as in the paper too. Each partition compares when the operator really begins with its
+      first tuple. The difference Delta corrects the next batch, in SEND wholly, in RUN a quarter of the way.
+    - AVG is about the mean over all partitions: each gets an even share of the waits so far.
     - When a batch begins the operator is idle, so the estimate of its clock starts from the real one: an error of the costs is
       felt for one batch and not added up.
 
@@ -197,8 +200,8 @@ class MicroBatchLas:
     def learn(self, reading: ClockReading) -> str | None:
         """Learn from a batch that has run; return what the user should know, in one line."""
         in_force = self._in_force
-        for partition, instance in reading.instances.items():
-            self._instances[partition] = Instance(self._offset_s(partition), instance.total_s, instance.count)
+        if reading.instances:
+            self._pool(reading.instances)
         if in_force is not None:
             self._correct(in_force, reading)
         for part in reading.parts:
@@ -209,24 +212,39 @@ class MicroBatchLas:
         return "some rows have a cost that is negative or no number; they count as costing nothing"
 
     def _correct(self, in_force: ShedderState, reading: ClockReading) -> None:
-        """Correct the clocks by Delta: where it was asked for, and where nothing was kept that could have asked.
+        """Correct the clocks by Delta: wholly where it was asked for, in SEND, and a part of the way in every other batch.
 
-        There the operator is idle, so its clock is the real one. Otherwise an offset that was once too large would drop all rows
-        for ever. The first batch of a run says nothing: it starts the workers.
+        The paper asks in SEND only. But when a batch begins with its first row varies, and one slow moment would count until the
+        next matrices. Where nothing was kept, nothing could ask: there the operator is idle, so its clock is the real one.
+        Otherwise an offset that was once too large would drop all rows for ever. The first batch of a run says nothing: it
+        starts the workers.
         """
         is_cold, self._is_cold = self._is_cold, self._is_cold and not reading.begins_s
-        idle_s = {partition: delta_s for partition, delta_s in reading.looks_s.items() if partition not in reading.begins_s}
-        deltas_s = {} if is_cold else idle_s
-        if in_force.phase == "SEND" and reading.begins_s and not is_cold:
-            deltas_s = deltas_s | reading.begins_s
+        if is_cold:
+            return
+        is_asked = in_force.phase == "SEND" and bool(reading.begins_s)
+        gain = 1.0 if is_asked else _FOLLOW
+        deltas_s = {partition: gain * delta_s for partition, delta_s in reading.begins_s.items()}
+        deltas_s |= {partition: delta_s for partition, delta_s in reading.looks_s.items() if partition not in deltas_s}
+        if is_asked:
             self.phase = "RUN"
         for partition, delta_s in deltas_s.items():
             old = in_force.instance(partition)
             now = self._instances.get(partition, old)
             self._instances[partition] = Instance(max(0.0, old.offset_s + delta_s), now.total_s, now.count)
 
-    def _offset_s(self, partition: int) -> float:
-        return self.state(0.0).instance(partition).offset_s
+    def _pool(self, after: Mapping[int, Instance]) -> None:
+        """Share the waits of all partitions out evenly, since AVG is about the mean of all tuples.
+
+        A source may cut a batch into older and newer rows. With a mean of its own, the partition of the older rows would drop
+        nearly all of them, and the slack of the other one would never be used.
+        """
+        state = self.state(0.0)
+        ended = dict(state.instances) | dict(after)
+        total_s, count = sum(one.total_s for one in ended.values()), sum(one.count for one in ended.values())
+        for partition in ended:
+            share = 1.0 / len(after) if partition in after else 0.0
+            self._instances[partition] = Instance(state.instance(partition).offset_s, share * total_s, share * count)
 
     def _execute(self, part: Executed) -> None:
         """Add executed tuples to the operator's matrices, and use what it sends."""

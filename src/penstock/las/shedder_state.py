@@ -31,9 +31,9 @@ class Instance:
     offset_s: float = 0.0
     """How long after the batch began the operator begins with its first tuple: the sum of all corrections Delta."""
     total_s: float = 0.0
-    """The waits of all tuples enqueued so far, for AVG."""
-    count: int = 0
-    """How many those are."""
+    """Its share of the waits of all tuples enqueued so far, for AVG."""
+    count: float = 0.0
+    """Its share of how many those are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class ShedderState:
         instances = [
             number
             for partition, one in sorted(self.instances.items())
-            for number in (float(partition), one.offset_s, one.total_s, float(one.count))
+            for number in (float(partition), one.offset_s, one.total_s, one.count)
         ]
         matrices = [*self.sketch.frequency.ravel().tolist(), *self.sketch.duration.ravel().tolist()] if with_matrices else []
         return (*header, *instances, *matrices)
@@ -112,7 +112,7 @@ class ShedderState:
             None if entries[6] < 0 else entries[6],
             int(entries[7]),
             sketch,
-            {int(partition): Instance(offset_s, total_s, int(tuples)) for partition, offset_s, total_s, tuples in parts},
+            {int(partition): Instance(offset_s, total_s, tuples) for partition, offset_s, total_s, tuples in parts},
         )
 
 

@@ -80,18 +80,28 @@ def test_an_offset_that_drops_everything_does_not_last() -> None:
     step(las, 1.0, ClockReading(looks_s={0: -4.8}))
     assert las.state(2.0).instance(0).offset_s == pytest.approx(0.2)
     step(las, 2.0, ClockReading(begins_s={0: 0.4}, looks_s={0: 0.3}))  # rows are kept again, and nobody asks
-    assert las.state(3.0).instance(0).offset_s == pytest.approx(0.2)
+    assert las.state(3.0).instance(0).offset_s == pytest.approx(0.3)
 
 
-def test_delta_corrects_once_per_request() -> None:
+def test_delta_corrects_wholly_where_it_was_asked_for() -> None:
     las = warm(MicroBatchLas("full-knowledge", "abs", 1.0))
     step(las, 0.0, reading_of(las, 10, delta_s=0.3))
     assert las.phase == "RUN"
     assert las.state(1.0).instance(0).offset_s == pytest.approx(0.3)
     assert las.state(1.0).instance(7).offset_s == pytest.approx(0.3), "the mean of the others"
-    step(las, 1.0, reading_of(las, 10, delta_s=9.0))  # nobody asked
-    assert las.state(2.0).instance(0).offset_s == pytest.approx(0.3)
+    step(las, 1.0, reading_of(las, 10, delta_s=0.4))  # nobody asked
+    assert las.state(2.0).instance(0).offset_s == pytest.approx(0.4)
     assert las.state(2.0).instance(0).count == 10
+
+
+def test_the_waits_of_all_partitions_are_pooled() -> None:
+    """One partition has the older rows, another the newer ones: the mean of both counts, and a replay has the same numbers."""
+    las = MicroBatchLas("full-knowledge", "avg", 1.0)
+    step(las, 0.0, ClockReading(instances={0: Instance(0.0, 30.0, 10), 1: Instance(0.0, 2.0, 30)}))
+    assert las.state(1.0).instance(0) == las.state(1.0).instance(1) == Instance(0.0, 16.0, 20.0)
+    step(las, 1.0, ClockReading(instances={1: Instance(0.0, 20.0, 24)}))  # only one of them had rows
+    assert las.state(2.0).instance(1) == Instance(0.0, 36.0, 44.0)
+    assert las.state(2.0).instance(0).count == 0.0
 
 
 def test_a_clock_that_was_ahead_leaves_no_negative_offset() -> None:
@@ -153,7 +163,9 @@ def test_a_restart_takes_the_state_back_and_a_replay_has_the_very_table() -> Non
     (replayed,) = plan(again, state, 5)
     assert np.array_equal(replayed.tables[0].keeps, published.tables[0].keeps)
     assert restored.phase == "RUN"
-    assert restored.state(0.0).instance(0) == Instance(0.6, 5.0, 10)
+    # Delta was 0.3 s in every batch: asked for twice, and a quarter of it in two others that kept rows.
+    assert restored.state(0.0).instance(0).offset_s == pytest.approx(2 * 0.3 + 2 * 0.25 * 0.3)
+    assert (restored.state(0.0).instance(0).total_s, restored.state(0.0).instance(0).count) == (5.0, 10.0)
     assert restored.sketch.estimate([3])[0] == pytest.approx(0.01)
     (continued,) = plan(again, state, 6)
     assert continued.tables[0].keeps[0, 5] == 106_000_000  # begins at its own time
