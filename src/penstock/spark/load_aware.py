@@ -137,6 +137,8 @@ class LoadAware:
             raise PenstockError(f"policy must be one of {', '.join(get_args(PolicyName))}, got {policy!r}")
         if kind not in get_args(FunctionKind):
             raise PenstockError(f"kind must be one of {', '.join(get_args(FunctionKind))}, got {kind!r}")
+        delay_target_s = parse_duration(delay_target, "delay_target")
+        self.policy: LoadPolicy = _build_policy(policy, kind, delay_target_s, ours, theirs)
         self._columns = (columns,) if isinstance(columns, str) else tuple(columns or ())
         if kind in ("row", "pandas", "arrow") and not (self._columns and returns):
             raise PenstockError(f"kind {kind!r} needs columns=, what the function takes, and returns=, a type such as 'double'")
@@ -144,8 +146,6 @@ class LoadAware:
             raise PenstockError("kind 'map_in_arrow' needs schema=, what the function returns")
         self._function, self._kind, self._key = function, kind, key
         self._returns, self._output, self._schema = returns, output, schema
-        delay_target_s = parse_duration(delay_target, "delay_target")
-        self.policy: LoadPolicy = _build_policy(policy, kind, delay_target_s, ours, theirs)
         self.shedder = Shedder(delay_target_s, controller=self.policy.controller, journal=journal)
 
     @property
