@@ -224,7 +224,7 @@ def test_a_new_target_reaches_the_shedders(ticks: Ticks, tmp_path: Path) -> None
         ({"policy": "las", "how": "root"}, "how is no option of policy 'las'; its options are tau, constraint, cost"),
         ({"policy": "las", "controller": "ctrl"}, "controller is no option of policy 'las'"),
         ({"tau": "1s"}, "tau is no option of policy 'cost-aware'; its options are buckets, how, floor, controller"),
-        ({"policy": "las", "epsilon": 2.0}, "epsilon must lie in"),
+        ({"policy": "las", "epsilon": 3.0}, "epsilon must lie in"),
         ({"policy": "las", "window": 0}, "window N must be positive"),
     ],
 )

@@ -208,7 +208,7 @@ class MicroBatch(Controller):
     def _fresh_rule(self, observation: Observation, rows: float, waited_s: float, batch_s: float) -> AgeRule:
         """Keep the newest x seconds, with ``x + o + c r x = W``."""
         overhead_s, cost_s = self.model.overhead_s, self.model.cost_s
-        is_unknown = self._rate is None or waited_s <= SHORTEST_S or self._is_odd(rows, waited_s)
+        is_unknown = self._rate is None or waited_s <= SHORTEST_S or _is_odd(rows, self._rate * waited_s)
         if overhead_s is None or cost_s is None or is_unknown or not self._ramp.has_worked:
             return self._even_rule(observation, rows, waited_s, batch_s)
         if self._lag.is_capped or observation.upcoming_cold:
@@ -228,11 +228,6 @@ class MicroBatch(Controller):
         newest_s = min(newest_s, self._ramp.limit(self.model, max(batch_s, left_s - newest_s)) / rate)
         self._newest = rate * min(newest_s, waited_s) * (1.0 - floor) + floor * rows
         return AgeRule(self._clock.begin_s(observation) - latency_s - newest_s, 1.0, floor)
-
-    def _is_odd(self, rows: float, waited_s: float) -> bool:
-        """Whether rows are far more or far fewer than expected: a flood, a lull or a clock that was set. Many may be new."""
-        expected = (self._rate or 0.0) * waited_s
-        return expected > 0.0 and not expected / _ODD <= rows <= _ODD * expected
 
     def _keep_without_ages(self, observation: Observation, rows: float, waited_s: float) -> float:
         """Return the keep where rows don't say when they arrived: their wait is what the last batch took."""
@@ -356,6 +351,11 @@ def _is_overdue(model: BatchFilter, rows: float, waited_s: float, wait_s: float)
     """Whether rows have waited for an engine that stood still, and take a time that makes the next ones wait too."""
     batch_s = (model.overhead_s or 0.0) + (model.cost_s or 0.0) * rows
     return waited_s + batch_s > _PATIENCE * wait_s and batch_s > wait_s / 4.0
+
+
+def _is_odd(rows: float, expected: float) -> bool:
+    """Whether rows are far more or far fewer than expected: a flood, a lull or a clock that was set. Many may be new."""
+    return expected > 0.0 and not expected / _ODD <= rows <= _ODD * expected
 
 
 def _warm_up_s(model: BatchFilter, cold_batch: tuple[int, float] | None) -> float:
