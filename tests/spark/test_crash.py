@@ -41,7 +41,7 @@ QUICK_JVM = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 JOB = Path(__file__).with_name("crash_job.py")
 
 
-MODES = {"by-batch": (11, KILLS), "by-arrival": (11, KILLS), "files": (14, 1), "window": (12, 1), "join": (13, 1), "las": (15, 1)}
+MODES = {"by-batch": (11, KILLS), "by-arrival": (11, KILLS), "files": (14, 1), "window": (12, 2), "join": (13, 1), "las": (15, 1)}
 """Seed and kills of each mode. Of "files", Spark's own file sink runs by batch."""
 
 
