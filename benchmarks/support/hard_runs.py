@@ -63,8 +63,16 @@ class HardRun:
     @property
     def longest_batch_s(self) -> float:
         """The longest batch, from the first one on."""
-        times = [r.end_s - r.start_s for r in self.state.batches.values() if r.end_s is not None and r.start_s is not None]
-        return max(times, default=0.0)
+        return max(self.lengths_s.values(), default=0.0)
+
+    @property
+    def lengths_s(self) -> dict[int, float]:
+        """The length of each batch that Spark has reported."""
+        return {
+            number: record.end_s - record.start_s
+            for number, record in self.state.batches.items()
+            if record.end_s is not None and record.start_s is not None
+        }
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -183,16 +191,14 @@ class HardJob:
         Tiny batches of a young session take longer than that: what counts is what full ones lose to Spark.
         """
         run = self.run(source, seconds, target_s=3.0)
-        batches = [r for r in run.state.batches.values() if r.end_s is not None and r.start_s is not None]
-        times = [r.end_s - r.start_s - _ROW_S * sum(kept for _, kept in r.gates.values()) for r in batches]  # type: ignore[operator]
-        return statistics.median(times[len(times) // 2 :])
+        beyond_s = [length_s - _ROW_S * run.kept[number].size for number, length_s in run.lengths_s.items() if number in run.kept]
+        return statistics.median(beyond_s[len(beyond_s) // 2 :])
 
     def warm_up(self) -> float:
         """Run twelve tiny batches; return the seconds that one takes."""
         source = {"generator": "constant", "rate": 240, "duration": "1s", "start": time.time() - 60.0, "max_rows_per_batch": 20}
         run = self.run(source, 60.0, controller="keep-all", row_s=1e-6, batches=12)
-        times = [r.end_s - r.start_s for r in run.state.batches.values() if r.end_s is not None and r.start_s is not None]
-        return statistics.median(times[3:])
+        return statistics.median(list(run.lengths_s.values())[3:])
 
 
 def _sleeper(row_s: float) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -163,27 +163,17 @@ def _parse_time(text: str, option: str) -> float:
 
 def _refuse_conditions(conditions: dict[str, Any], noise: float, max_loss: float) -> None:
     """The queue engine knows nothing of batches, caps and restarts."""
-    ideal = {
-        "cap": None,
-        "cold_s": None,
-        "start_s": 0.0,
-        "stall_s": 0.0,
-        "down_at_s": math.inf,
-        "latency_s": 0.0,
-        "has_ages": True,
-        "step_s": 0.0,
+    ideal: dict[str, tuple[str, Any]] = {
+        "cap": ("cap", None),
+        "cold_s": ("cold", None),
+        "start_s": ("backlog", 0.0),
+        "stall_s": ("stall", 0.0),
+        "down_at_s": ("down-at", math.inf),
+        "latency_s": ("latency", 0.0),
+        "has_ages": ("no-ages", True),
+        "step_s": ("clock-step", 0.0),
     }
-    names = {
-        "cap": "cap",
-        "cold_s": "cold",
-        "start_s": "backlog",
-        "stall_s": "stall",
-        "down_at_s": "down-at",
-        "latency_s": "latency",
-        "has_ages": "no-ages",
-        "step_s": "clock-step",
-    }
-    given = [f"--{names[name]}" for name, value in ideal.items() if conditions[name] != value]
+    given = [f"--{option}" for name, (option, value) in ideal.items() if conditions[name] != value]
     given += [option for option, is_given in (("--noise", noise != 0), ("--max-loss", max_loss != 1)) if is_given]
     if given:
         raise PenstockError(f"{given[0]} belongs to the micro-batch engines: choose --engine by-batch or by-arrival")

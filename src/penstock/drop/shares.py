@@ -33,6 +33,12 @@ class WorkReading:
         """The seconds that all rows took."""
         return float(sum(seconds for _, _, seconds in self.totals) if self.totals else self.seconds.sum())
 
+    def add(self, other: WorkReading) -> None:
+        """Add what another task measured."""
+        self.rows += other.rows
+        self.seconds += other.seconds
+        self.totals += other.totals
+
 
 class Shares(ABC):
     """Shares a keep out among classes of rows."""

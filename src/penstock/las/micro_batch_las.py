@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock.errors import PenstockError
 from penstock.las.countmin import CostSketch
 from penstock.las.operator_sketches import Matrices, Operator
-from penstock.las.shedder_state import Bound, Instance, Phase, ShedderState, TuplePolicy, has_matrices, is_state_of
+from penstock.las.shedder_state import Bound, Instance, Phase, ShedderState, TuplePolicy, has_matrices, is_state_of, version_of
 
 __all__ = ["ClockReading", "Executed", "MicroBatchLas"]
 
@@ -37,7 +37,7 @@ class Executed:
 
 @dataclass(slots=True)
 class ClockReading:
-    """What the tasks of a batch measured. Where a task ran twice, its last word counts, and only estimates suffer."""
+    """What the tasks of a batch measured. Of a task that ran twice all tuples count twice: only estimates suffer."""
 
     parts: list[Executed] = field(default_factory=list)
     """The tuples executed, in pieces of at most N."""
@@ -170,7 +170,7 @@ class MicroBatchLas:
         """Whether journaled numbers are a state that this shedder can put in force."""
         if not is_state_of(entries, self._sketch) or self._read(entries).policy != self.policy:
             return False
-        return self.policy != "las" or has_matrices(entries) or int(entries[7]) in self._known
+        return self.policy != "las" or has_matrices(entries) or version_of(entries) in self._known
 
     def recall(self, entries: Sequence[float]) -> None:
         """Take the matrices of a journaled state back; a later one may only name them."""
@@ -193,7 +193,7 @@ class MicroBatchLas:
         return state
 
     def _read(self, entries: Sequence[float]) -> ShedderState:
-        return ShedderState.from_entries(entries, self._known.get(int(entries[7]), self._known[0]))
+        return ShedderState.from_entries(entries, self._known.get(version_of(entries), self._known[0]))
 
     # -- the operator's side -------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import numpy as np
 from penstock.errors import PenstockError
 from penstock.las.countmin import CostSketch
 
-__all__ = ["Bound", "Instance", "Phase", "ShedderState", "TuplePolicy", "has_matrices", "is_state_of"]
+__all__ = ["Bound", "Instance", "Phase", "ShedderState", "TuplePolicy", "has_matrices", "is_state_of", "version_of"]
 
 TuplePolicy = Literal["las", "straw-man", "full-knowledge"]
 Bound = Literal["abs", "avg"]
@@ -110,7 +110,7 @@ class ShedderState:
             _PHASES[int(entries[4])],
             int(entries[5]),
             None if entries[6] < 0 else entries[6],
-            int(entries[7]),
+            version_of(entries),
             sketch,
             {int(partition): Instance(offset_s, total_s, tuples) for partition, offset_s, total_s, tuples in parts},
         )
@@ -126,6 +126,11 @@ def is_state_of(entries: Sequence[float], sketch: CostSketch) -> bool:
 def has_matrices(entries: Sequence[float]) -> bool:
     """Whether a state has its matrices with it, or only their number."""
     return _count_cells(entries) > 0
+
+
+def version_of(entries: Sequence[float]) -> int:
+    """Return the number of the matrices that a state has, or names."""
+    return int(entries[7])
 
 
 def _count_cells(entries: Sequence[float]) -> int:

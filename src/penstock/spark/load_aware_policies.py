@@ -9,29 +9,28 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from pyspark.accumulators import Accumulator
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from penstock.control import Controller, controller_named
 from penstock.control.keep_all import KeepAll
+from penstock.drop.shares import WorkReading
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 from penstock.las.bucket_keeps import BucketKeeps
 from penstock.las.knapsack import How
-from penstock.las.micro_batch_las import MicroBatchLas
+from penstock.las.micro_batch_las import ClockReading, MicroBatchLas
 from penstock.las.shedder_state import Bound, TuplePolicy
 from penstock.las.work_controller import WorkController
 from penstock.spark.catalyst import seeded_hash
 from penstock.spark.columns import column_named
 from penstock.spark.gates.clock_filter import KEY_SEED
 from penstock.spark.gates.specification import Buckets, Clocked, GateSpecification
-from penstock.spark.load_aware_worker import BUCKET_COLUMN, BucketTimes, ClockParam, Recorder, SketchTimes, WorkParam
+from penstock.spark.load_aware_worker import BUCKET_COLUMN, BucketTimes, Recorder, SketchTimes
+from penstock.spark.readings import accumulate_readings, take_reading
 
 if TYPE_CHECKING:
     from datetime import timedelta
-
-    from penstock.drop.shares import WorkReading
 
 __all__ = ["AddGate", "ClockPolicy", "KnapsackPolicy", "LoadPolicy", "PolicyName"]
 
@@ -87,8 +86,8 @@ class KnapsackPolicy(LoadPolicy):
         hashed = F.pmod(seeded_hash(df.sparkSession, KEY_SEED, [key]), F.lit(self._buckets)).cast("int")
         bucket = F.when(key.isNull(), F.lit(self._buckets)).otherwise(hashed)
         context = df.sparkSession.sparkContext
-        work = context.accumulator(None, WorkParam())
-        buckets = Buckets(BUCKET_COLUMN, self.model, is_counted=not self._is_timed, take_work=partial(_take_work, work))
+        work = accumulate_readings(context, WorkReading)
+        buckets = Buckets(BUCKET_COLUMN, self.model, is_counted=not self._is_timed, take_work=partial(take_reading, work))
         gated = add(df.withColumn(BUCKET_COLUMN, bucket), replace(specification, buckets=buckets))
         if self._is_timed:
             self._work.cores = context.defaultParallelism
@@ -96,7 +95,7 @@ class KnapsackPolicy(LoadPolicy):
 
     def time_only(self, df: DataFrame) -> tuple[DataFrame, Recorder]:
         """Return the DataFrame without a gate, all rows in one bucket."""
-        work = df.sparkSession.sparkContext.accumulator(None, WorkParam())
+        work = accumulate_readings(df.sparkSession.sparkContext, WorkReading)
         return df.withColumn(BUCKET_COLUMN, F.lit(0).cast("int")), BucketTimes(work, self._buckets + 1)
 
 
@@ -147,7 +146,7 @@ class ClockPolicy(LoadPolicy):
         """Put a gate that decides row by row on the DataFrame."""
         _check_order(df, self._policy)
         shedder = self._new_shedder(tau_s=self._tau_share * self.controller.delay_target_s)
-        readings = df.sparkSession.sparkContext.accumulator(None, ClockParam())
+        readings = accumulate_readings(df.sparkSession.sparkContext, ClockReading)
         clocked = Clocked(key, shedder, readings, self._cost_column(df))
         # Rows are told apart by their place in the partition.
         gated = add(df, replace(specification, identity=None, clocked=clocked))
@@ -187,9 +186,3 @@ def _check_order(df: DataFrame, policy: str) -> None:
             f"policy {policy!r} decides on rows in the source's order, and behind {node[1]} a batch run again has another: "
             "put load_aware before it, or use policy='cost-aware'"
         )
-
-
-def _take_work(work: Accumulator[WorkReading | None]) -> WorkReading | None:
-    """Read what the tasks behind one gate have measured since the last call."""
-    measured, work.value = work.value, None
-    return measured

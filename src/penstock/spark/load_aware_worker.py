@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.accumulators import Accumulator
 
 from penstock.drop.shares import WorkReading
 from penstock.las.countmin import CostSketch
@@ -20,50 +20,16 @@ from penstock.spark.gates.clock_filter import CLOCK_COLUMN, HASH_COLUMN
 __all__ = [
     "BUCKET_COLUMN",
     "BucketTimes",
-    "ClockParam",
     "FunctionKind",
     "Recorder",
     "SketchTimes",
     "TimedFunction",
-    "WorkParam",
 ]
 
 FunctionKind = Literal["row", "pandas", "arrow", "map_in_arrow", "native"]
 
 BUCKET_COLUMN = "__penstock_bucket"
 _PARTS = 4
-
-
-class WorkParam(AccumulatorParam["WorkReading | None"]):
-    """Adds up what tasks measured by bucket."""
-
-    def zero(self, value: WorkReading | None) -> WorkReading | None:  # noqa: ARG002 - nothing is nothing
-        """Return nothing."""
-        return None
-
-    def addInPlace(self, value1: WorkReading | None, value2: WorkReading | None) -> WorkReading | None:  # noqa: N802 - PySpark's name
-        """Add one to the other."""
-        if value1 is None or value2 is None:
-            return value2 if value1 is None else value1
-        value1.rows += value2.rows
-        value1.seconds += value2.seconds
-        value1.totals += value2.totals
-        return value1
-
-
-class ClockParam(AccumulatorParam["ClockReading | None"]):
-    """Adds up what tasks measured with sketches."""
-
-    def zero(self, value: ClockReading | None) -> ClockReading | None:  # noqa: ARG002 - nothing is nothing
-        """Return nothing."""
-        return None
-
-    def addInPlace(self, value1: ClockReading | None, value2: ClockReading | None) -> ClockReading | None:  # noqa: N802 - PySpark's name
-        """Add one to the other."""
-        if value1 is None or value2 is None:
-            return value2 if value1 is None else value1
-        value1.add(value2)
-        return value1
 
 
 class Recorder(ABC):

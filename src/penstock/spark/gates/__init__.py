@@ -1,8 +1,8 @@
 """Gates on Spark: one native filter for every kind of drop, ``u(row) < table[index(row)]``.
 
-``specification`` says what a user asked for and checks it. ``row_filter`` and ``window_filter`` are the expressions,
-``clock_filter`` decides row by row as LAS does,
-``class_index`` says which entry of the table a row reads, ``meters`` count, and ``gate`` puts the four together.
+``specification`` says what a user asked for and checks it. ``row_filter`` and ``window_filter`` are the expressions, and
+``clock_filter`` decides row by row as LAS does. ``class_index`` says which entry of the table a row reads, ``meters`` count, and
+``gate`` puts them together.
 ``whole_windows`` removes results that whole windows leave in part.
 """
 

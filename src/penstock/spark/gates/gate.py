@@ -19,6 +19,7 @@ from penstock.spark.gates.clock_filter import ClockFilter
 from penstock.spark.gates.row_filter import RowFilter, key_types
 from penstock.spark.gates.specification import GateSpecification
 from penstock.spark.gates.window_filter import WindowFilter
+from penstock.spark.readings import take_reading
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,7 @@ class Gate:
         """Read what was counted since the last call."""
         reading, buckets, clocked = self._filter.meters.take(), self.specification.buckets, self.specification.clocked
         if clocked is not None:
-            return replace(reading, clock=clocked.take_reading())
+            return replace(reading, clock=take_reading(clocked.readings))
         return reading if buckets is None else replace(reading, work=buckets.take_work())
 
     def event_time(self) -> int | None:

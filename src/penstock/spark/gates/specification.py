@@ -42,11 +42,6 @@ class Clocked:
     cost: Column | None = None
     """The true cost of a row in seconds, for Full Knowledge."""
 
-    def take_reading(self) -> ClockReading | None:
-        """Read what the tasks have measured since the last call."""
-        measured, self.readings.value = self.readings.value, None
-        return measured
-
 
 @dataclass(frozen=True, slots=True)
 class GateSpecification:
