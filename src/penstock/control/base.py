@@ -81,6 +81,8 @@ class Observation:
     """Mean arrival time of those."""
     left_rows: int | None = None
     """Rows that the period left in its sources when it was planned, because a cap did not let them in; ``None`` if unknown."""
+    row_units: float = 1.0
+    """What one row counts in all of these numbers; microseconds of work where a controller is shown work instead of rows."""
 
     def __post_init__(self) -> None:
         for name in ("gates", "backlog_rows"):

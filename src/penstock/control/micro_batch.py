@@ -296,12 +296,13 @@ class MicroBatch(Controller):
                 f"the delay target of {self.delay_target_s:g} s can't be reached, whatever is shed: a batch takes "
                 f"{self.model.overhead_s:.2g} s without any rows{old}; holding {self.wait_s / self.worst:.2g} s instead"
             )
-        rate = self._lag.rate
-        if self._lag.is_hopeless and rate and "cap" not in self._said and self.unit == "rows":
+        units = self._lag.row_units
+        rate = (self._lag.rate or 0.0) / units
+        if self._lag.is_hopeless and rate and "cap" not in self._said:
             self._said.append("cap")
             return (
-                f"the source is capped at about {self._lag.size:,} rows per batch, and about {rate:,.0f} rows/s arrive: no "
-                f"shedding holds the target; a cap of {math.ceil(rate * self.batch_time_s):,} rows would do"
+                f"the source is capped at about {self._lag.size / units:,.0f} rows per batch, and about {rate:,.0f} rows/s "
+                f"arrive: no shedding holds the target; a cap of {math.ceil(rate * self.batch_time_s):,} rows would do"
             )
         if self._is_trying and "start" not in self._said:
             self._said.append("start")

@@ -36,6 +36,7 @@ class SourceLag:
         self.rate: float | None = None
         """Rows per second that arrive at the source, where that can be told."""
         self._size = 0
+        self._rows = 0.0  # the same in rows, whatever is counted
         self._alike = 0  # batches in a row of this size
         self._last: tuple[float, float] | None = None  # the start of the last batch, and the age of its rows
         self._growing = 0  # batches in a row whose rows were older than those before
@@ -53,8 +54,13 @@ class SourceLag:
 
     @property
     def size(self) -> int:
-        """Rows of the last batch: the cap, if there is one."""
+        """What the last batch counts: the cap, if there is one."""
         return self._size
+
+    @property
+    def row_units(self) -> float:
+        """What one row counts."""
+        return self._size / self._rows if self._rows else 1.0
 
     @property
     def pace_s(self) -> float:
@@ -66,10 +72,11 @@ class SourceLag:
         age_s = self._age_s(observation)
         if age_s is not None:
             self._compare(observation, age_s)
-        rows = observation.offered if observation.upcoming_rows is None else observation.upcoming_rows
-        is_alike = rows >= _LEAST_ROWS and abs(rows - self._size) <= max(2.0, _TOLERANCE * rows)
+        size = observation.offered if observation.upcoming_rows is None else observation.upcoming_rows
+        rows = size / observation.row_units
+        is_alike = rows >= _LEAST_ROWS and abs(rows - self._rows) <= max(2.0, _TOLERANCE * rows)
         self._alike = self._alike + 1 if is_alike else 0
-        self._size = rows
+        self._size, self._rows = size, rows
         if not self.is_capped:
             self.is_behind = self.is_hopeless = False
             self._growing = self._falling = 0
@@ -134,7 +141,10 @@ class SourceLag:
         self._last = None if state["_last"] is None else tuple(state["_last"])
         self._vain = list(state["_vain"])
 
-    _STATE = ("is_behind", "is_hopeless", "rate", "_size", "_alike", "_growing", "_falling", "_was_empty", "_left", "_is_old")
+    _STATE = (
+        *("is_behind", "is_hopeless", "rate", "_size", "_rows", "_alike"),
+        *("_growing", "_falling", "_was_empty", "_left", "_is_old"),
+    )
 
 
 def smooth_rate(rate: float | None, rows: float, gathered_s: float) -> float | None:

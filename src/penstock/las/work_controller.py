@@ -71,6 +71,7 @@ class WorkController(Controller):
                 upcoming_rows=upcoming_us,
                 expired=round(observation.expired * row_us),
                 left_rows=None if observation.left_rows is None else round(observation.left_rows * row_us),
+                row_units=row_us,
                 backlog_rows={name: round(rows * row_us) for name, rows in observation.backlog_rows.items()},
             )
         )

@@ -149,3 +149,19 @@ def test_it_goes_on_after_a_restore_as_if_it_had_not_stopped() -> None:
             assert twin.snapshot() == one.snapshot()
     assert twin is not None
     assert decision.keep is not None
+
+
+def test_batches_of_one_size_show_a_cap_whatever_rows_cost() -> None:
+    """The mean cost of a row changes from batch to batch, so batches that are alike in rows are not alike in work."""
+    learnt = model(0.001, 0.003)
+    inner = MicroBatch(2.0)
+    work = WorkController(inner, learnt, is_timed=True)
+    for number in range(8):
+        learnt.update(np.full(2, 500.0), np.array([0.5, 1.5]) * (1.0 + 0.1 * number), np.ones(2))
+        gates, start_s = {"in": GateCount(1_000, 1_000)}, 10.0 + 2.0 * number
+        # Rows are older by a second in every batch, which takes two: half of what arrives stays behind.
+        batch = Observation(number, start_s, start_s + 2.0, gates, mean_arrival_s=start_s - 3.0 - number, upcoming_rows=1_000)
+        work.update(replace(batch, work_s=2.0))
+    assert inner._lag.is_capped
+    assert inner._lag.is_behind
+    assert inner._lag.size / inner._lag.row_units == pytest.approx(1_000, rel=1e-3)
