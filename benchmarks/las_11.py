@@ -5,7 +5,8 @@ run has more rows. A tenth of the accounts is media, three tenths are politician
 mentions. The key is the first mention, so it predicts the cost only in part. The tweets are those of the Higgs data set
 where ``PENSTOCK_DATA`` has it, from its busiest hours, sped up; otherwise one to three mentions, Zipf-1.0 over 5,000
 accounts. Arms as in figure 10, and random shedding by the learnt cost, at 0% under-provisioning as in the paper and at
-25%, each after some seconds at half of the capacity for learning.
+25%, each after some seconds at half of the capacity for learning. Briefly: LAS, ours and random shedding at 25%, since
+shorter runs of all arms decide nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _BUSY_S = 276_780
 
 def run(*, quick: bool, say: Say) -> Result:
     """Run the arms on the same rows, at both provisionings."""
-    seconds, warm_s = (8.0, 4.0) if quick else (40.0, 10.0)
+    seconds, warm_s = (25.0, 8.0) if quick else (40.0, 10.0)
     rows: list[Row] = []
     curves: dict[str, tuple[list[float], list[float]]] = {}
     with fresh_session("las-11", _CORES) as (spark, scratch):
@@ -41,33 +42,39 @@ def run(*, quick: bool, say: Say) -> Result:
         mean_s = float(_draw_rows(20_000, 1.0).costs_s.mean())
         capacity = job.capacity(mean_s)
         say(f"capacity {capacity:,.0f} rows/s of {mean_s * 1e3:.2f} ms, {'generated' if _trace_path() is None else 'Higgs'}")
-        for under in (0.0, 0.25):
+        for under in (0.25,) if quick else (0.0, 0.25):
             count = round(capacity * (0.5 * warm_s + seconds / (1.0 - under)))
             arrivals = _begin_slowly(_draw_rows(count, 1.0), warm_s, seconds, under)
             arms = [*paper_arms(float(arrivals.costs_s.mean())), Arm("random", {"how": "uniform"})]
-            if not quick and under:
+            if quick:
+                arms = [arm for arm in arms if arm.name in {"LAS", "ours", "random"}]
+            elif under:
                 arms.append(Arm("ours, by root", {"how": "root"}))
             for arm in arms:
                 say(f"{arm.name} at {under:.0%}")
                 one = job.run(arm, arrivals, warm_s + seconds)
                 rows.append({"under-provisioning": f"{under:.0%}"} | dict(one.row(warm_s)))
-                if not under:
+                if quick or not under:
                     curves |= {f"{arm.name}|{what}": one.curve(what) for what in ("delay, s", "dropped, %")}
     return Result("las-11", rows, bars=_bars(rows), claims=_claims(rows), lines=curves)
 
 
 def _bars(rows: list[Row]) -> list[Bar]:
     kept, delay_s = _column(rows, "25%", "rows kept"), _column(rows, "25%", "mean delay s")
-    free = _column(rows, "0%", "rows kept")
-    return [
-        Bar.at_least("rows kept by ours relative to random shedding, 25%", kept["ours"] / max(1.0, kept["random"]), 1.2),
-        Bar.at_most("its mean delay relative to random shedding, 25%", delay_s["ours"] / delay_s["random"], 1.1),
-        Bar.at_least("rows kept by ours relative to random shedding, 0%", free["ours"] / max(1.0, free["random"]), 1.0),
+    bars = [
+        Bar.at_least("rows kept by ours relative to random shedding at 25%", kept["ours"] / max(1.0, kept["random"]), 1.2),
+        Bar.at_most("its mean delay relative to random shedding at 25%", delay_s["ours"] / delay_s["random"], 1.1),
     ]
+    if free := _column(rows, "0%", "rows kept"):
+        relative = free["ours"] / max(1.0, free["random"])
+        bars.append(Bar.at_least("rows kept by ours relative to random shedding at 0%", relative, 1.0))
+    return bars
 
 
 def _claims(rows: list[Row]) -> list[Claim]:
     delay_s, dropped = _column(rows, "0%", "mean delay s"), _column(rows, "0%", "dropped %")
+    if not delay_s:
+        return []
     return [
         Claim(
             "LAS is extremely close to Full Knowledge",
@@ -142,4 +149,4 @@ def _cost_by_account(accounts: int) -> np.ndarray:
 
 def plot(result: Result, path: Path) -> None:
     """Draw delay and drops of the arms over time."""
-    lines(by_panel(result.lines), path, title="Figure 11 on Spark: tweets by what they mention, 0%", target=TARGET_S)
+    lines(by_panel(result.lines), path, title="Figure 11 on Spark: tweets by what they mention", target=TARGET_S)
