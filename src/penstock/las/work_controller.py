@@ -16,6 +16,8 @@ __all__ = ["WorkController"]
 _UNKNOWN_COST_S = 1e-3
 _GAIN, _LEAST, _MOST = 0.2, 0.5, 2.0
 """How fast the correction of a batch's work follows, and how far it goes."""
+_FEW_ROWS = 20.0
+"""So many rows say half of what many do: a single one may have been slow."""
 _FEW = 0.02
 
 
@@ -24,7 +26,7 @@ class WorkController(Controller):
 
     A knapsack keeps the buckets that look cheapest, and those are on average dearer than they look: with costs that are learnt,
     batches kept up to a fifth more work than asked for. So what was kept is compared with what was asked for, and the work of
-    the next batch is corrected by the ratio, a fifth of the way per batch.
+    the next batch is corrected by the ratio, a fifth of the way per batch. Where all is kept nobody chose, and it falls back.
 
     Parameters
     ----------
@@ -86,8 +88,9 @@ class WorkController(Controller):
         is_cut = observation.expired > _FEW * observation.offered  # then less was kept than asked for, whatever rows cost
         if observation.work_s is None or observation.cold or is_cut or asked_us <= 0.0:
             return
-        ratio = observation.work_s * 1e6 / asked_us
-        self._bias = min(max(self._bias + _GAIN * (ratio - self._bias), _LEAST), _MOST)
+        ratio = observation.work_s * 1e6 / asked_us if observation.keep < 1.0 else 1.0
+        gain = _GAIN * observation.kept / (observation.kept + _FEW_ROWS)
+        self._bias = min(max(self._bias + gain * (ratio - self._bias), _LEAST), _MOST)
 
     def start(self) -> Decision:
         """Return what the inner controller says, which has seen no rows either."""

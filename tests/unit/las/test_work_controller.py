@@ -165,3 +165,13 @@ def test_batches_of_one_size_show_a_cap_whatever_rows_cost() -> None:
     assert inner._lag.is_capped
     assert inner._lag.is_behind
     assert inner._lag.size / inner._lag.row_units == pytest.approx(1_000, rel=1e-3)
+
+
+def test_a_first_batch_that_kept_all_corrects_nothing() -> None:
+    """The cost of the one row before it said little: that is no bias of a choice, since nothing was chosen."""
+    work = controller(model(0.001, 0.003), *[1.0, 0.5, 0.5, 0.5])
+    work.update(observe(upcoming_rows=50))
+    work.update(replace(observe(kept=200, work_s=4.0, upcoming_rows=50), keep=1.0))
+    assert shown(work).upcoming_rows == 100_000
+    work.update(replace(observe(offered=4, kept=2, work_s=0.04, upcoming_rows=50), keep=0.5))  # ten times, but of two rows
+    assert shown(work).upcoming_rows < 120_000
