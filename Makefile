@@ -9,8 +9,16 @@ READY  := $(VENV)/.ready
 demo: $(READY) java
 	$(BIN)/penstock demo $(ARGS)
 
+# Spark uses both cores by itself; everything else takes one core per process.
 test: $(READY) java
+ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
+else
+	@status=0; set -x; \
+	$(BIN)/python -m pytest --ignore=tests/spark --numprocesses=2 || status=1; \
+	$(BIN)/python -m pytest tests/spark || status=1; \
+	exit $$status
+endif
 
 check: $(READY)
 	$(BIN)/ruff check .
