@@ -8,17 +8,15 @@ import numpy as np
 
 from penstock.errors import PenstockError
 from penstock.network.model import Network
-from penstock.planning.bounds import RateBounds
-from penstock.planning.dominance import DominanceIndex
+from penstock.planning.bounds import RateBounds, column_effects
 from penstock.planning.fit_node import FitNode, geometric_spread
 from penstock.planning.flows import Flows, Vector
+from penstock.planning.lookup import TableLookup
 from penstock.planning.plan import Planner, check_epsilon
 from penstock.planning.spread import Spread
 from penstock.planning.table import Table
 
 __all__ = ["Fit"]
-
-_TOLERANCE = 1e-9
 
 
 class Fit(Planner):
@@ -83,24 +81,22 @@ class Fit(Planner):
             fit_node = FitNode(self.bounds, node, spread or geometric, step=geometric.step, max_entries=max_entries)
             self.tables[node] = fit_node.table([self.tables[child] for child in self.bounds.children[node]])
         self._roots = {node: table for node, table in self.tables.items() if not self.bounds.parents[node]}
-        node_index = {node: number for number, node in enumerate(self.flows.nodes)}
-        self._subtrees = {root: [node_index[node] for node in self.bounds.subtree(root)] for root in self._roots}
-        self._indexes = {node: DominanceIndex(table.points, table.scores) for node, table in self._roots.items()}
+        self._effects = {root: column_effects(self.flows, table.columns) for root, table in self._roots.items()}
+        self._lookups = {root: TableLookup(table, *self._effects[root]) for root, table in self._roots.items()}
 
     def _keep(self, rates: Vector) -> Vector:
         keep = np.ones(len(self.flows.locations))
         by_input = dict(zip(self.flows.inputs, rates.tolist(), strict=True))
-        is_overloaded = self.flows.full_loads @ rates > self.flows.capacity * (1.0 + 1e-12)
         for node, table in self._roots.items():
-            if not is_overloaded[self._subtrees[node]].any():
+            observed = np.array([by_input[name if name in by_input else name.partition("->")[0]] for name in table.columns])
+            if np.all(self._effects[node].shares @ observed <= 1.0 + 1e-12):
                 continue
-            observed = [by_input[name if name in by_input else name.partition("->")[0]] for name in table.columns]
-            row = self._indexes[node].find([rate * (1.0 + _TOLERANCE) for rate in observed])
-            for column, (name, rate) in enumerate(zip(table.columns, observed, strict=True)):
-                feasible = 0.0 if row is None else float(table.points[row, column])
-                keep[self.flows.location_index[name]] = min(1.0, feasible / rate) if rate > 0 else 1.0
-            if row is not None:
-                self._apply_local_plans(node, row, keep)
+            choice = self._lookups[node].find(observed.tolist())
+            shares = np.divide(choice.rates, observed, out=np.ones_like(observed), where=observed > 0)
+            for name, share in zip(table.columns, np.minimum(shares, 1.0).tolist(), strict=True):
+                keep[self.flows.location_index[name]] = share
+            if choice.row is not None:
+                self._apply_local_plans(node, choice.row, keep)
         return keep
 
     def _apply_local_plans(self, root: str, root_row: int, keep: Vector) -> None:
@@ -114,7 +110,7 @@ class Fit(Planner):
 
     def lookup(self, rates: list[float]) -> int | None:
         """Return the entry of the first root's table for some rates: the search that selects a plan at run time."""
-        return next(iter(self._indexes.values())).find(rates)
+        return next(iter(self._lookups.values())).find_entry(rates)
 
     @property
     def entries(self) -> int:
