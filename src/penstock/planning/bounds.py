@@ -16,6 +16,8 @@ from penstock.planning.flows import Flows, Vector
 
 __all__ = ["ColumnEffects", "NodePartition", "RateBounds", "column_effects", "partition_node"]
 
+_UNBOUNDED = 100.0
+
 
 @dataclass(frozen=True, slots=True)
 class NodePartition:
@@ -106,6 +108,8 @@ class RateBounds:
         self.least_score = min(ratios, default=0.0)
         self.dimensions = max(1, sum(len(partition.local.inputs) for partition in self.partitions.values()))
         self.roundings = 1 + self._count_merges()
+        self.free = frozenset(name for name, limit in self.full_limits.items() if not np.isfinite(limit))
+        """The inputs that cost nothing on any node. They are never shed, so no table has a rate for them."""
         self._flow_limits = self._bound_flows()
 
     def _count_merges(self) -> int:
@@ -131,17 +135,22 @@ class RateBounds:
                 flow *= operator.gain(current)
                 current = operator.name
             limits = [network.nodes[node].capacity / load for node, load in loads.items() if load > 0]
-            flow_limits[name] = min([stream.max_rate, *limits])
+            flow_limits[name] = 0.0 if name in self.free else min([stream.max_rate, *limits])
         for name in network.order:
             operator = network.operators[name]
             gains = [(operator.gain(source), source) for source in operator.sources]
             flow_limits[name] = sum(gain * flow_limits[source] for gain, source in gains if gain > 0)
         return flow_limits
 
+    def is_shed(self, name: str) -> bool:
+        """Return whether what leaves an input or operator may ever be shed: something upstream of it or downstream costs."""
+        return self._flow_limits[name] > 0
+
     def useful_rate(self, partition: NodePartition, name: str) -> float:
         """Return the greatest useful rate at an input of a node's local network.
 
-        Beyond ``capacity / cost`` of the cheapest path to an output, more tuples add nothing.
+        Beyond ``capacity / cost`` of the cheapest path to an output, more tuples add nothing. If a path costs nothing and the
+        input has no ``max_rate``, the table ends at a hundred times the greatest rate that is feasible with nothing dropped.
         """
         cost = cheapest_path_costs(partition.local)[name]
         capacity = self.network.nodes[partition.node].capacity
@@ -149,8 +158,8 @@ class RateBounds:
         # A name without a limit is an arc from another node, or this node's copy of an input that feeds several nodes.
         source = name if name in self._flow_limits else name.partition("->")[0]
         limit = min(node_limit, self._flow_limits[source])
-        if not np.isfinite(limit):
-            raise PenstockError(f"the rate of {name!r} is unbounded: give a max_rate to the inputs that feed it")
+        if not np.isfinite(limit):  # a branch costs nothing, so that any number of tuples is of use
+            limit = _UNBOUNDED * max((limit for limit in self.full_limits.values() if np.isfinite(limit)), default=1.0)
         return float(limit)
 
     def subtree(self, node: str) -> list[str]:

@@ -56,4 +56,4 @@ class EarlyFit(Fit):
         if (error is None) == (size is None):
             raise PenstockError("early-fit needs either an absolute error or the size of a table, not both")
         spread: Spread = AbsoluteError(error) if error is not None else TableSize(size or 0)
-        super().__init__(network, spread=spread)
+        super().__init__(network, None, spread=spread)

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
 from penstock.network.model import Network
-from penstock.planning.flows import Flows, Vector
+from penstock.planning.flows import Flows, Vector, feasible_keep
 from penstock.planning.plan import Planner
 from penstock.planning.program import build_program
 
-__all__ = ["Exact", "feasible_keep"]
+__all__ = ["Exact"]
 
 
 class Exact(Planner):
@@ -118,18 +118,3 @@ class Exact(Planner):
 
     def _recover_keep(self, rates: Vector) -> Vector:
         return feasible_keep(self.flows, rates, self.flow())
-
-
-def feasible_keep(flows: Flows, rates: Vector, y: Vector) -> Vector:
-    """Return the keeps that let y pass, scaled down if rounding made them infeasible.
-
-    This is the division after equation 8 of Staying FIT, where the last variable should read x6, not x5.
-    """
-    keep = flows.keep(rates, np.maximum(y, 0.0))
-    used = flows.propagate(rates, keep)
-    most = float(np.max(flows.loads @ used / flows.capacity, initial=0.0))
-    if flows.network.bandwidths:
-        most = max(most, float(np.max(flows.links @ used / flows.bandwidths)))
-    if most > 1.0:
-        keep[: rates.size] /= most
-    return keep

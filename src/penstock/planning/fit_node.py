@@ -23,8 +23,10 @@ from penstock.planning.table import Table
 __all__ = ["FitNode", "geometric_spread"]
 
 _TOLERANCE = 1e-9
-_MAX_ROWS = 30_000_000
+_MAX_ROWS = 4_000_000
 _MAX_TABLE_ENTRIES = 400_000
+_ROWS_PER_ENTRY = 200
+_BINS = 512
 _LOSS_SHARE = 0.2
 """The share of epsilon for the loss near 0."""
 _REMEDY = "use a larger epsilon, max_entries, or the method exact"
@@ -61,7 +63,9 @@ class FitNode:
     step
         The relative step in which a rate is divided among the sources of a union or a join.
     max_entries
-        The maximum number of entries of the table. With it, epsilon no longer holds.
+        The maximum number of entries of the table: of more, some are left out. With it, epsilon no longer holds.
+    budget
+        The number of entries that the table is meant to have at most. Far more combinations of rates raise an error early.
     triangle
         The share of the feasibility triangle to leave out. Below 1 for nodes that keep using a table while their ancestors
         change.
@@ -94,6 +98,7 @@ class FitNode:
         *,
         step: float,
         max_entries: int | None = None,
+        budget: int | None = None,
         triangle: float = 1.0,
     ) -> None:
         self.node = node
@@ -102,6 +107,7 @@ class FitNode:
         self._spread = spread
         self._divisions = max(1, math.ceil(1.0 / step - 1e-9))
         self._max_entries = max_entries
+        self._max_rows = _MAX_ROWS if budget is None else min(_MAX_ROWS, _ROWS_PER_ENTRY * budget + 50_000)
         self._triangle_share = triangle
         local = self._partition.local
         self._local = Flows(local)
@@ -110,7 +116,7 @@ class FitNode:
         self._sampled = tuple(name for name in self._roots if name not in self._partition.trunk)
         self._drop_order = DropOrder(self._local, fixed=self._sampled)
         self._quality = Coefficients(local).quality
-        limits = [bounds.useful_rate(self._partition, name) for name in self._roots]
+        limits = self._limits = [bounds.useful_rate(self._partition, name) for name in self._roots]
         qualities = [self._quality[name] for name in self._roots]
         self._samples = dict(zip(self._roots, spread.samples(limits, qualities, bounds.dimensions), strict=True))
         self._full_loads = np.zeros(len(self._roots))
@@ -146,7 +152,7 @@ class FitNode:
                 f"node {self.node!r} needs the tables of {sorted(expected)}, got {sorted(c.node for c in children)}"
             )
         sizes = [len(child) for child in children]
-        _check_size(math.prod(sizes), self.node)
+        self._check_size(math.prod(sizes))
         grids = np.indices(sizes).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), dtype=np.int64)
         rows = Rows(grids.shape[1])
         rows["score"] = np.zeros(rows.count)
@@ -185,7 +191,7 @@ class FitNode:
         samples, key = self._samples[name], f"flow {name}"
         first = np.searchsorted(samples, rows[key] * (1.0 + _TOLERANCE), side="right")
         counts = 1 + samples.size - first
-        _check_size(int(counts.sum()), self.node)
+        self._check_size(int(counts.sum()))
         index, position = repeat_index(counts)
         rows.select(index)
         above = np.minimum(first[index] + position - 1, samples.size - 1)
@@ -194,7 +200,7 @@ class FitNode:
     def _map_operator(self, rows: Rows, operator: Operator) -> None:
         """Map the rate that must leave an operator to the rates that must enter it, and add their load."""
         out, supplied = f"flow {operator.name}", f"supplied {operator.name}"
-        sources = [source for source in operator.sources if operator.gain(source) > 0]
+        sources = [source for source in operator.sources if operator.gain(source) > 0 and self._is_shed(source)]
         if not sources:
             rows.select(np.flatnonzero(rows[out] <= 0))
         for number, source in enumerate(sources):
@@ -202,7 +208,7 @@ class FitNode:
             if number == len(sources) - 1:
                 contribution = missing
             else:  # fractions of the missing rate, from none to all of it
-                _check_size(rows.count * (self._divisions + 1), self.node)
+                self._check_size(rows.count * (self._divisions + 1))
                 fractions = np.tile(np.arange(self._divisions + 1) / self._divisions, rows.count)
                 index = np.repeat(np.arange(rows.count), self._divisions + 1)
                 is_distinct = (fractions == 0) | (missing[index] > 0)
@@ -215,6 +221,10 @@ class FitNode:
             rows[key] = rows.get(key)
             rows["load"] = rows["load"] + operator.cost * rows[key]
         self._drop_overloaded(rows, rows["load"])
+
+    def _is_shed(self, source: str) -> bool:
+        """Return whether a source of this node may ever be shed; one that costs nothing is not in the table."""
+        return self._bounds.is_shed(source if source in self._bounds.network.consumers else source.partition("->")[0])
 
     def _drop_overloaded(self, rows: Rows, load: Vector) -> None:
         is_feasible = load <= self._capacity * (1.0 + _TOLERANCE)
@@ -242,7 +252,7 @@ class FitNode:
                 lowest = (1.0 - self._spread.margin(len(self._sampled)) - 1e-6 - rows["triangle"]) * triangle[name]
                 first = np.searchsorted(samples, lowest, side="left")
             counts = np.maximum(last - first, 0)
-            _check_size(int(counts.sum()), self.node)
+            self._check_size(int(counts.sum()))
             index, position = repeat_index(counts)
             values = samples[first[index] + position]
             rows.select(index)
@@ -250,6 +260,32 @@ class FitNode:
             rows["least load"] = rows["least load"] + least_load * values
             if triangle is not None:
                 rows["triangle"] = rows["triangle"] + values / triangle[name]
+
+    def _check_size(self, rows: int) -> None:
+        if rows > self._max_rows:
+            raise PenstockError(f"node {self.node!r}: {rows:,} combinations of rates are too many: {_REMEDY}")
+
+    def predict_rows(self) -> float:
+        """Return about how many combinations of samples the node would generate at once, without generating them."""
+        counts = np.zeros(_BINS + 1)
+        counts[0] = most = 1.0
+        for number, name in enumerate(self._sampled):
+            loads = self._samples[name] * float(self._least_loads[self._roots.index(name)]) / self._capacity
+            bins = np.floor(np.minimum(loads, 2.0) * _BINS).astype(np.int64)
+            counts = np.convolve(counts, np.bincount(bins[bins <= _BINS], minlength=_BINS + 1))[: _BINS + 1]
+            lowest = 0
+            if number == len(self._sampled) - 1 and self._feasibility_triangle() is not None:
+                lowest = max(0, math.floor((1.0 - self._spread.margin(len(self._sampled))) * _BINS))
+            most = max(most, float(counts[lowest:].sum()))
+        return most
+
+    @property
+    def rounding_loss(self) -> float:
+        """The score that is lost at most if the rate of each sampled input and branch is rounded down to a sample."""
+        return sum(
+            float(np.max(np.diff(self._samples[name], append=limit), initial=0.0)) * self._quality[name]
+            for name, limit in zip(self._roots, self._limits, strict=True)
+        )
 
     def _feasibility_triangle(self) -> dict[str, float] | None:
         """Return, by input, the rate that all nodes can process if it is the only one: the corners of the feasibility triangle.
@@ -332,23 +368,16 @@ class FitNode:
         return table.select(np.flatnonzero(is_near)) if is_near.any() else table
 
     def _reduce(self, table: Table) -> Table:
-        """Keep the Pareto-optimal entries; with ``max_entries``, also merge similar ones."""
+        """Keep the Pareto-optimal entries; with ``max_entries``, only some of them."""
         order = np.lexsort((-table.scores, *table.points.T))
         points = table.points[order]
         is_first = np.ones(order.size, dtype=bool)
         is_first[1:] = np.any(points[1:] != points[:-1], axis=1)
         table = table.select(order[is_first])
-        if self._max_entries is not None:
-            table = _merge_similar(table, 4 * self._max_entries)
         if len(table) > _MAX_TABLE_ENTRIES:
             raise PenstockError(f"node {self.node!r}: its table has {len(table):,} entries: {_REMEDY}")
         table = table.select(pareto_front(table.points, table.scores))
-        return _merge_similar(table, self._max_entries) if self._max_entries is not None else table
-
-
-def _check_size(rows: int, node: str) -> None:
-    if rows > _MAX_ROWS:
-        raise PenstockError(f"node {node!r}: {rows:,} combinations of rates are too many: {_REMEDY}")
+        return table if self._max_entries is None else table.select(_spread_rows(table, self._max_entries))
 
 
 def _limit_alone(bounds: RateBounds, name: str) -> float | None:
@@ -369,16 +398,11 @@ def _limit_alone(bounds: RateBounds, name: str) -> float | None:
     return bounds.full_limits[current] * gain
 
 
-def _merge_similar(table: Table, max_entries: int) -> Table:
-    """Among entries with similar rates keep the highest score, then the lowest rates, until at most ``max_entries`` remain."""
-    ratio = 1.01
-    while len(table) > max_entries:
-        least = np.where(table.points > 0, table.points, np.inf).min(axis=0, initial=np.inf)
-        scaled = np.divide(table.points, least, out=np.zeros_like(table.points), where=np.isfinite(least))
-        cells = np.where(scaled > 0, np.floor(np.log(np.maximum(scaled, 1e-300)) / math.log(ratio)), -1)
-        order = np.lexsort((table.points.sum(axis=1), -table.scores, *cells.T))
-        is_first = np.ones(order.size, dtype=bool)
-        is_first[1:] = np.any(cells[order][1:] != cells[order][:-1], axis=1)
-        table = table.select(np.sort(order[is_first]))
-        ratio **= 1.3
-    return table
+def _spread_rows(table: Table, count: int) -> NDArray[np.int64]:
+    """Return at most ``count`` rows: the one with the highest score, and others spread evenly over the table in its order."""
+    if len(table) <= count:
+        return np.arange(len(table))
+    even = np.linspace(0, len(table) - 1, count).astype(np.int64)
+    best = int(np.argmax(table.scores))
+    even[np.argmin(np.abs(even - best))] = best
+    return np.unique(even)

@@ -11,7 +11,7 @@ from penstock.errors import PenstockError
 from penstock.network.coefficients import Coefficients, Location
 from penstock.network.model import Network, arc_name
 
-__all__ = ["Flows", "SparseMatrix", "Vector"]
+__all__ = ["Flows", "SparseMatrix", "Vector", "feasible_keep"]
 
 Vector = NDArray[np.float64]
 
@@ -157,6 +157,11 @@ class Flows:
         np.divide(y, arriving, out=keep, where=arriving > 0)
         return np.clip(keep, 0.0, 1.0)
 
+    def utilization(self, y: Vector) -> float:
+        """Return the share of its capacity or bandwidth that y takes of the fullest node or link."""
+        most = float(np.max(self.loads @ y / self.capacity, initial=0.0))
+        return max(most, float(np.max(self.links @ y / self.bandwidths))) if self.network.bandwidths else most
+
     def is_overloaded(self, rates: Vector) -> bool:
         """Return whether these rates exceed the capacity of a node or the bandwidth of a link if nothing is dropped."""
         if bool(np.any(self.full_loads @ rates > self.capacity * (1.0 + 1e-12))):
@@ -179,3 +184,15 @@ class Flows:
     def bandwidths(self) -> Vector:
         """The bandwidths of the links, in tuples per second."""
         return np.array(list(self.network.bandwidths.values()), dtype=np.float64)
+
+
+def feasible_keep(flows: Flows, rates: Vector, y: Vector) -> Vector:
+    """Return the keeps that let y pass, scaled down if rounding made them infeasible.
+
+    This is the division after equation 8 of Staying FIT, where the last variable should read x6, not x5.
+    """
+    keep = flows.keep(rates, np.maximum(y, 0.0))
+    most = flows.utilization(flows.propagate(rates, keep))
+    if most > 1.0:
+        keep[: rates.size] /= most
+    return keep

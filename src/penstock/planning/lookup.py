@@ -16,6 +16,7 @@ from penstock.planning.table import Table
 __all__ = ["Choice", "ClippingLookup", "TableLookup"]
 
 _TOLERANCE = 1e-9
+_CHUNK = 8192
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,11 +79,7 @@ class TableLookup:
             The rate of each column.
         """
         arriving = np.asarray(rates, dtype=np.float64)
-        row = self.find_entry(arriving.tolist())
-        if row is None:
-            row, estimate = self._find_cut(arriving)
-        else:
-            estimate = float(self._scores[row])
+        row, estimate = self._find_best(arriving)
         scaled = arriving / max(1.0, float(np.max(self._shares @ arriving, initial=0.0)))
         if row is None or float(self._worth @ scaled) > estimate * (1.0 + _TOLERANCE):
             return Choice(scaled, None)
@@ -92,8 +89,13 @@ class TableLookup:
         """Return the entry with the highest score that is component-wise at most the rates, or ``None``."""
         return self._index.find([rate * (1.0 + _TOLERANCE) for rate in rates])
 
+    def _find_best(self, rates: Vector) -> tuple[int | None, float]:
+        """Return the best entry for these rates, cut to them if none fits, and a lower bound of its score then."""
+        row = self.find_entry(rates.tolist())
+        return self._find_cut(rates) if row is None else (row, float(self._scores[row]))
+
     def _find_cut(self, rates: Vector) -> tuple[int | None, float]:
-        """Return the entry that is worth most when cut to the rates, and a lower bound of its score then; ``None`` if nothing."""
+        """Return the entry that is worth most when cut to the rates; ``None`` if none is worth anything."""
         # By column, a tuple less costs at most its worth. And by concavity, f times the rates have at least f times the score.
         excess = np.maximum(self._points - rates, 0.0)
         shares = np.divide(rates, self._points, out=np.ones_like(self._points), where=self._points > 0)
@@ -105,22 +107,28 @@ class TableLookup:
 
 
 class ClippingLookup(TableLookup):
-    """Finds feasible rates in a coarse table whose error bound counts on entries cut to the rates.
+    """Finds feasible rates in a coarse table without local plans whose error bound counts on entries cut to the rates.
 
     All entries compete, cut to the rates. That takes time in proportion to the table, about a millisecond for 20,000 entries of
     eight columns.
 
     Examples
     --------
-    >>> table = Table("A", ("i1", "i2"), np.array([[0.9, 0.1], [0.0, 0.5]]), np.array([1.0, 0.5]))
-    >>> lookup = ClippingLookup(table, np.array([[1.0, 1.0]]), np.array([1.0, 1.0]))
+    >>> table = Table("A", ("i1", "i2"), np.array([[0.9, 0.1], [0.0, 1.0]]), np.array([0.95, 0.5]))
+    >>> lookup = ClippingLookup(table, np.array([[1.0, 1.0]]), np.array([1.0, 0.5]))
     >>> lookup.find([0.8, 9.0]).row                         # cut to 0.8 and 0.1, better than the entry that fits
     0
     """
 
-    def find_entry(self, rates: Sequence[float]) -> int | None:
-        """Return no entry, so that all compete."""
-        del rates
+    def _find_best(self, rates: Vector) -> tuple[int | None, float]:
+        """Return the entry that is worth most when cut to the rates, and its score then."""
+        row, best = None, 0.0
+        for first in range(0, len(self._points), _CHUNK):  # a chunk stays in the processor's cache
+            scores = np.minimum(self._points[first : first + _CHUNK], rates) @ self._worth
+            top = int(np.argmax(scores))
+            if scores[top] > best:
+                row, best = first + top, float(scores[top])
+        return row, best
 
 
 def _estimate_worth(table: Table) -> Vector:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.planning.exact import Exact, feasible_keep
-from penstock.planning.flows import Vector
+from penstock.planning.exact import Exact
+from penstock.planning.flows import Vector, feasible_keep
 
 __all__ = ["Parametric"]
 

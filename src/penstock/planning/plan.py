@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from penstock.errors import PenstockError
 from penstock.network.coefficients import Coefficients
 from penstock.network.model import Network
-from penstock.planning.flows import Flows, Vector
+from penstock.planning.floors import FloorReserve
+from penstock.planning.flows import Flows, Vector, feasible_keep
 
 __all__ = ["Plan", "Planner", "check_epsilon", "check_rates"]
 
@@ -93,8 +94,8 @@ class Planner(ABC):
         Parameters
         ----------
         rates
-            Tuples per second by input. A rate above the ``max_rate`` of its input is planned for at ``max_rate``; the excess is
-            dropped where the input enters, and a note says so.
+            Tuples per second by input. A note says if one is above the ``max_rate`` of its input. Methods that plan in advance
+            then look up the plan for ``max_rate``, and let more through as far as the nodes have capacity.
 
         Raises
         ------
@@ -106,21 +107,54 @@ class Planner(ABC):
             notes = (*notes, "no operator has a cost, so nothing is ever overloaded")
         notes = (*notes, *self._caveats())
         offered = np.array([float(rates[name]) for name in self.network.inputs])
-        keep = self._drop_worthless_first(planned) if self.flows.is_overloaded(planned) else np.ones(len(self.flows.locations))
-        if np.any(offered > planned):  # drop what exceeds a max_rate where it enters
-            keep[: offered.size] *= np.divide(planned, offered, out=np.ones_like(offered), where=offered > planned)
-        return self._evaluate(offered, keep, overloaded=self.flows.is_overloaded(offered), notes=notes)
+        if not self.flows.is_overloaded(offered):
+            return self._evaluate(offered, np.ones(len(self.flows.locations)), overloaded=False, notes=notes)
+        if not self._plans_ahead:
+            keep = self._keep(offered)
+        elif not self.network.has_floors and not np.any(offered > planned):
+            keep = self._drop_worthless_first(offered)
+        else:
+            flow, softening = self._plan_flow(planned)
+            notes = (*notes, *softening)
+            keep = feasible_keep(self.flows, offered, self._fill(offered, flow) if np.any(offered > planned) else flow)
+        return self._evaluate(offered, keep, overloaded=True, notes=notes)
+
+    def _plan_flow(self, rates: Vector) -> tuple[Vector, tuple[str, ...]]:
+        """Return the flow past each location by a method that plans in advance, and notes on floors."""
+        if not self.network.has_floors:
+            return self.flows.propagate(rates, self._drop_worthless_first(rates)), ()
+        reserved, used = self._floors.flow(rates)
+        if used >= 1.0:
+            note = f"the floors overload a node by themselves: all are lowered to {1 / used:.1%} of what they ask for"
+            return reserved / used, (note,) if used > 1.0 + _TOLERANCE else ()
+        rest = np.maximum(rates - reserved[: rates.size], 0.0) / (1.0 - used)
+        return reserved + (1.0 - used) * self.flows.propagate(rest, self._drop_worthless_first(rest)), ()
+
+    @cached_property
+    def _floors(self) -> FloorReserve:
+        return FloorReserve(self.flows)
+
+    def _fill(self, rates: Vector, flow: Vector) -> Vector:
+        """Let more through at all locations, by the same share of what is missing, until a node or a link is full."""
+        missing = self.flows.propagate(rates, np.ones(flow.size)) - flow
+        limits = np.concatenate([self.flows.capacity, self.flows.bandwidths])
+        used = np.concatenate([self.flows.loads @ flow, self.flows.links @ flow])
+        more = np.concatenate([self.flows.loads @ missing, self.flows.links @ missing])
+        room = np.divide(limits - used, more, out=np.full(limits.size, np.inf), where=more > 0)
+        return flow + min(1.0, max(0.0, float(np.min(room)))) * missing
 
     def _caveats(self) -> tuple[str, ...]:
         """Return notes for every plan of this planner."""
         return ()
 
     def _drop_worthless_first(self, rates: Vector) -> Vector:
-        """Return the keeps; a method that plans ahead first drops every input that adds nothing to the score.
+        """Return the keeps of a method that plans in advance, which first drops every input that adds nothing to the score.
 
         Such a method bounds the relative error. With scores near 0, no finite number of plans can.
         """
-        if not self._plans_ahead or self._has_worth.all():
+        if not self.flows.is_overloaded(rates):
+            return np.ones(len(self.flows.locations))
+        if self._has_worth.all():
             return self._keep(rates)
         worthwhile = np.where(self._has_worth, rates, 0.0)
         keep = self._keep(worthwhile) if self.flows.is_overloaded(worthwhile) else np.ones(len(self.flows.locations))
@@ -171,7 +205,7 @@ def check_rates(network: Network, rates: Mapping[str, float]) -> tuple[Vector, t
         if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not (math.isfinite(rate) and rate >= 0):
             raise PenstockError(f"rate of {name!r} must be finite and not negative, got {rate!r}")
         if rate > stream.max_rate:
-            notes.append(f"the rate of {name!r} is {rate:g}, above its max_rate: planned for {stream.max_rate:g}")
+            notes.append(f"the rate of {name!r} is {rate:g}, above its max_rate of {stream.max_rate:g}")
         capped[number] = min(float(rate), stream.max_rate)
     return capped, tuple(notes)
 

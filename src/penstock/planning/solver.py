@@ -14,7 +14,8 @@ from penstock.errors import PenstockError
 from penstock.network.coefficients import cheapest_path_costs
 from penstock.network.model import Network
 from penstock.planning.exact import Exact
-from penstock.planning.flows import Flows, Vector
+from penstock.planning.floors import remove_floors
+from penstock.planning.flows import Flows, Vector, feasible_keep
 from penstock.planning.parametric import Parametric
 from penstock.planning.plan import Planner, check_epsilon
 from penstock.planning.quadtree import SIDE, RegionQuadtree
@@ -101,7 +102,7 @@ class Solver(Planner):
     in the quadtree, in microseconds.
 
     Where it fails: a division produces 2^m regions for m inputs, so more than 12 inputs are rejected. Every input needs a
-    ``max_rate``. Floors are not supported, because scaling down to p can violate them.
+    ``max_rate``. Floors are reserved before a plan is looked up, which on several nodes may leave some capacity unused.
 
     Parameters
     ----------
@@ -154,6 +155,7 @@ class Solver(Planner):
             if limit is not None and not limit > 0:
                 raise PenstockError(f"{option} must be positive, got {limit}")
         _check_network(self.name, network, dimensions=int(self._has_worth.sum()))
+        network = remove_floors(network)
         self._limits = np.array([stream.max_rate for stream in network.inputs.values()])
         # Beyond the useful rate, more of an input changes nothing: such rates are treated like those at the edge of the space.
         sides = np.minimum(self._limits, 2.0 * useful_rates(network))[self._has_worth]
@@ -166,7 +168,7 @@ class Solver(Planner):
     def _divide(self, max_programs: int | None, max_seconds: float | None, clock: Callable[[], float]) -> None:
         """Divide the region with the highest priority until the error is small enough."""
         queue: list[tuple[float, int]] = []
-        worst_undividable = 0.0
+        undividable: list[int] = []
         total = self._enqueue(0, queue)
         start_s = clock()
         while queue and not self._is_enough(-queue[0][0], total):
@@ -176,14 +178,14 @@ class Solver(Planner):
                 break
             negative_priority, region = heapq.heappop(queue)
             if not self._tree.can_divide(region):
-                worst_undividable = max(worst_undividable, -negative_priority)
+                undividable.append(region)
                 continue
             total += negative_priority
             parts = self._tree.divide(region)
             self._points.add([corner for part in parts for corner in self._tree.corners(part)])
             for part in parts:
                 total += self._enqueue(part, queue)
-        self.error = self._remaining_error(max([worst_undividable, *(-priority for priority, _ in queue)]), total)
+        self.error = self._remaining_error([*undividable, *(region for _, region in queue)])
         """The error that remains: of the worst region, or for Solver-W the expected error."""
 
     def _caveats(self) -> tuple[str, ...]:
@@ -200,8 +202,8 @@ class Solver(Planner):
     def _is_enough(self, worst: float, total: float) -> bool:  # noqa: ARG002 - Solver-W uses the total
         return worst <= self.epsilon
 
-    def _remaining_error(self, worst: float, total: float) -> float:  # noqa: ARG002 - Solver-W uses the total
-        return worst
+    def _remaining_error(self, regions: list[int]) -> float:
+        return max((self._plan_error(region) for region in regions), default=0.0)
 
     def _priority(self, region: int) -> float:
         return self._region_error(region)
@@ -215,11 +217,35 @@ class Solver(Planner):
             return 0.0
         return max(0.0, 1.0 - points.scores[points.number(bottom)] / points.scores[q])
 
+    def _plan_error(self, region: int) -> float:
+        """Return the greatest error of a plan in a region. Above epsilon, scaling rates down to the capacity may bound it too."""
+        error = self._region_error(region)
+        if error <= self.epsilon:
+            return error
+        full = self.flows.propagate(self._greatest_rates(region), np.ones(len(self.flows.locations)))
+        return min(error, 1.0 - 1.0 / max(1.0, self.flows.utilization(full)))
+
     def _keep(self, rates: Vector) -> Vector:
-        """Scale the rates down to the bottom-most point of their region and use its plan."""
-        bottom, _ = self._tree.corners(self._tree.find(rates[self._has_worth].tolist()))
-        point, keep = self._points.rates(bottom), self._points.keep(bottom)
-        keep[: rates.size] *= np.divide(np.minimum(point, rates), rates, out=np.ones_like(rates), where=rates > 0)
+        """Scale the rates down to the bottom-most point of their region and use its plan.
+
+        In a region that is not divided far enough, that may drop everything. There, two more plans compete: that of the top-most
+        point, and the rates scaled down until no node is overloaded.
+        """
+        region = self._tree.find(rates[self._has_worth].tolist())
+        bottom, top = self._tree.corners(region)
+        keep = self._scale(rates, bottom)
+        if self._region_error(region) <= self.epsilon:
+            return keep
+        flows, full = self.flows, np.ones(len(self.flows.locations))
+        plans = [keep, self._scale(rates, top), feasible_keep(flows, rates, flows.propagate(rates, full))]
+        return max(plans, key=lambda plan: float(flows.value @ flows.propagate(rates, plan)))
+
+    def _scale(self, rates: Vector, corner: tuple[int, ...]) -> Vector:
+        """Return the plan of a corner, with rates scaled down to what it lets in: at most the corner's rates if it is below."""
+        point, keep = self._points.rates(corner), self._points.keep(corner)
+        passing = point * keep[: rates.size]
+        shares = np.divide(np.minimum(passing, rates), rates, out=np.ones_like(rates), where=rates > 0)
+        keep[: rates.size] = np.where(rates > 0, shares, keep[: rates.size])
         return keep
 
     def lookup(self, rates: list[float]) -> int:
@@ -238,11 +264,16 @@ class Solver(Planner):
 
     def _mass(self, workload: Workload, region: int) -> float:
         """Return the probability of a region, with all rates beyond the edge of the space and any rates of worthless inputs."""
-        bottom, top = self._tree.corners(region)
-        upper = np.where(self._has_worth, self._points.rates(top), self._limits)
+        bottom, _ = self._tree.corners(region)
+        upper = np.where(self._has_worth, self._greatest_rates(region), self._limits)
+        return workload.mass(self._points.rates(bottom).tolist(), upper.tolist())
+
+    def _greatest_rates(self, region: int) -> Vector:
+        """Return the greatest rates that are planned for in a region, with all rates beyond the edge of the space."""
+        _, top = self._tree.corners(region)
         at_edge = np.zeros(self._has_worth.size, dtype=bool)
         at_edge[self._has_worth] = np.array(top) >= SIDE
-        return workload.mass(self._points.rates(bottom).tolist(), np.where(at_edge, self._limits, upper).tolist())
+        return np.where(at_edge, self._limits, self._points.rates(top))
 
     @property
     def programs(self) -> int:
@@ -261,8 +292,6 @@ class Solver(Planner):
 
 
 def _check_network(method: str, network: Network, *, dimensions: int) -> None:
-    if network.has_floors:
-        raise PenstockError(f"{method} does not support floors, because it scales rates down to planned points: use exact")
     for name, stream in network.inputs.items():
         if not np.isfinite(stream.max_rate):
             raise PenstockError(f"input {name!r} has no max_rate: {method} needs one to bound the space of rates")
@@ -334,8 +363,8 @@ class SolverW(Solver):
     def _is_enough(self, worst: float, total: float) -> bool:  # noqa: ARG002 - Solver uses the worst
         return total <= self.epsilon
 
-    def _remaining_error(self, worst: float, total: float) -> float:  # noqa: ARG002 - Solver uses the worst
-        return max(0.0, total)
+    def _remaining_error(self, regions: list[int]) -> float:
+        return sum(self._plan_error(region) * self._mass(self._workload, region) for region in regions)
 
     def _priority(self, region: int) -> float:
         error = self._region_error(region)

@@ -74,8 +74,15 @@ def test_floors_cost_score_and_are_kept() -> None:
     with pytest.raises(PenstockError, match="the floors can't be kept at these rates"):
         Exact(network(0.5)).plan(rates)
     assert Exact(network(0.1)).plan(rates).score == pytest.approx(0.7)
-    with pytest.raises(PenstockError, match="FIT supports neither bandwidths nor floors"):
-        Fit(network(0.1))
+    for floored in (network(0.1), network(0.0, input_floor=0.1)):
+        plan = Fit(floored, 0.05).plan(rates)
+        assert plan.feasible
+        assert plan.throughput["q2"] >= 0.1 - 1e-9
+        assert plan.score >= 0.95 * 0.7
+    plan = Fit(network(0.5), 0.05).plan(rates)
+    assert plan.feasible
+    assert plan.throughput == pytest.approx({"q1": 0.0, "q2": 0.25})
+    assert plan.notes == ("the floors overload a node by themselves: all are lowered to 50.0% of what they ask for",)
 
 
 def test_weights_that_differ_by_ten_orders_of_magnitude() -> None:

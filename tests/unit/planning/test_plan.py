@@ -70,11 +70,31 @@ def test_bad_rates(name: str, rates: dict[str, float], message: str) -> None:
 
 
 @ALL
-def test_a_rate_above_max_rate_is_capped_and_noted(name: str) -> None:
+def test_a_rate_above_max_rate_is_noted(name: str) -> None:
     plan = build(name, figure1()).plan({"i1": 5.0, "i2": 1.0})
-    assert plan.notes == ("the rate of 'i1' is 5, above its max_rate: planned for 1",)
+    assert plan.notes == ("the rate of 'i1' is 5, above its max_rate of 1",)
     assert plan.feasible  # at the real rate
     assert plan.rates == {"i1": 5.0, "i2": 1.0}
+
+
+@ALL
+def test_a_rate_above_max_rate_is_dropped_only_as_far_as_a_node_is_overloaded(name: str) -> None:
+    network = (
+        NetworkBuilder()
+        .node("A")
+        .input("i1", max_rate=1.0)
+        .input("i2", max_rate=1.0)
+        .operator("a", "A", "i1", cost=0.1)
+        .operator("b", "A", "i2", cost=0.1)
+        .output("q1", "a")
+        .output("q2", "b")
+        .build()
+    )
+    planner = build(name, network)
+    assert planner.plan({"i1": 4.0, "i2": 1.0}).keep == {"i1": 1.0, "i2": 1.0}
+    plan = planner.plan({"i1": 16.0, "i2": 1.0})
+    assert plan.feasible
+    assert plan.score == pytest.approx(10.0)
 
 
 @ALL

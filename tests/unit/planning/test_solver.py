@@ -14,7 +14,7 @@ from penstock.planning import (
     Solver,
     SolverW,
 )
-from tests.networks import figure1
+from tests.networks import figure1, overloading_rates
 
 
 def with_worthless_input() -> Network:
@@ -39,11 +39,6 @@ def test_solver_w_with_a_worthless_input() -> None:
 
 
 def test_solver_rejects_unsupported_networks() -> None:
-    floored = (
-        NetworkBuilder().node("A").input("i", max_rate=4.0).operator("a", "A", "i", cost=1.0).output("q", "a", floor=0.1).build()
-    )
-    with pytest.raises(PenstockError, match=r"solver does not support floors, .*: use exact"):
-        Solver(floored)
     for options in ({"max_programs": 0}, {"max_programs": -3}, {"max_seconds": 0.0}):
         with pytest.raises(PenstockError, match="must be positive"):
             Solver(figure1(), **options)
@@ -95,3 +90,17 @@ def test_solver_w_plans_more_points_where_rates_are_probable() -> None:
     best = Exact(figure1()).plan({"i1": 0.9, "i2": 0.9}).score
     assert empirical.plan({"i1": 0.9, "i2": 0.9}).score >= 0.96 * best
     assert empirical.programs < heavy.programs
+
+
+@pytest.mark.parametrize("max_programs", [1, 2, 5, 20, 100])
+def test_a_solver_that_stopped_early_drops_no_more_than_it_reports(max_programs: int) -> None:
+    """The plan of a region's bottom-most point drops everything where that point is the origin."""
+    network, exact = figure1(), Exact(figure1())
+    solver = Solver(network, 0.01, max_programs=max_programs)
+    assert solver.error < 1.0
+    rng = np.random.default_rng(max_programs)
+    for rates in (overloading_rates(rng, network, near=near) for near in (True, False) for _ in range(40)):
+        plan, best = solver.plan(rates), exact.plan(rates).score
+        assert plan.feasible
+        assert plan.score >= (1.0 - solver.error) * best - 1e-9
+        assert plan.score > 0.0
