@@ -144,7 +144,7 @@ class RateBounds:
 
     def is_shed(self, name: str) -> bool:
         """Return whether what leaves an input or operator may ever be shed: something upstream of it or downstream costs."""
-        return self._flow_limits[name] > 0
+        return self._flow_limits[name if name in self._flow_limits else name.partition("->")[0]] > 0
 
     def useful_rate(self, partition: NodePartition, name: str) -> float:
         """Return the greatest useful rate at an input of a node's local network.
@@ -174,7 +174,7 @@ class ColumnEffects(NamedTuple):
     """What a tuple per second in each column of a table does if nothing is dropped behind the inputs."""
 
     shares: NDArray[np.float64]
-    """By node or link, and column: the share of its capacity or bandwidth that the tuple takes. Only rows that limit something."""
+    """By node or link, and column: the share of its capacity or bandwidth that the tuple takes."""
     worth: Vector
     """By column: the score."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ _PROBE_ENTRIES = 2_000
 _EXPONENTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 Units = NDArray[np.int64]
+_Number = TypeVar("_Number", np.float64, np.int64)
 
 
 def count_directions(columns: int, parts: int) -> int:
@@ -124,7 +126,7 @@ def estimate_parts(effects: ColumnEffects, epsilon: float) -> int:
 
 
 def _choose_scale(effects: ColumnEffects, limits: Vector) -> Vector:
-    """Return the unit of each column relative to its limit: between equal loads and equal scores, whichever has the least error."""
+    """Return the unit of each column relative to its limit: from equal loads to equal scores, by the least error."""
     worth = effects.worth * limits
     parts = max(1, finest_parts(limits.size, _PROBE_ENTRIES // 4))
     units = _divisions(limits.size, parts)
@@ -189,5 +191,5 @@ def _sum_greatest(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return sums
 
 
-def _chunks(rows: NDArray[np.float64] | Units) -> list[NDArray[np.float64]]:
+def _chunks(rows: NDArray[_Number]) -> list[NDArray[_Number]]:
     return [rows[first : first + _CHUNK] for first in range(0, len(rows), _CHUNK)]

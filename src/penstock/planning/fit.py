@@ -80,7 +80,7 @@ class Fit(Planner):
         if max_entries is not None and max_entries < 1:
             raise PenstockError(f"max_entries must be positive, got {max_entries}")
         tables = build_tables(self.flows, epsilon, spread, max_entries)
-        self.tables = tables.tables
+        self.bounds, self.tables = tables.bounds, tables.tables
         """The table of each node; of the roots alone, if the entries are directions."""
         self.error = tables.error
         """The relative error of the score that the tables guarantee: the epsilon achieved."""

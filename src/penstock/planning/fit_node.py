@@ -12,8 +12,8 @@ from penstock.errors import PenstockError
 from penstock.network.coefficients import Coefficients
 from penstock.network.model import Operator, arc_name
 from penstock.planning.bounds import NodePartition, RateBounds
-from penstock.planning.dominance import pareto_front
 from penstock.planning.fit_rows import Rows, repeat_index
+from penstock.planning.fit_size import check_size, count_combinations, most_rows, reduce_table
 from penstock.planning.flows import Flows, Vector
 from penstock.planning.greedy import DropOrder
 from penstock.planning.plan import check_epsilon
@@ -23,13 +23,8 @@ from penstock.planning.table import Table
 __all__ = ["FitNode", "geometric_spread"]
 
 _TOLERANCE = 1e-9
-_MAX_ROWS = 4_000_000
-_MAX_TABLE_ENTRIES = 400_000
-_ROWS_PER_ENTRY = 200
-_BINS = 512
 _LOSS_SHARE = 0.2
 """The share of epsilon for the loss near 0."""
-_REMEDY = "use a larger epsilon, max_entries, or the method exact"
 
 
 def geometric_spread(bounds: RateBounds, epsilon: float) -> Geometric:
@@ -107,7 +102,7 @@ class FitNode:
         self._spread = spread
         self._divisions = max(1, math.ceil(1.0 / step - 1e-9))
         self._max_entries = max_entries
-        self._max_rows = _MAX_ROWS if budget is None else min(_MAX_ROWS, _ROWS_PER_ENTRY * budget + 50_000)
+        self._max_rows = most_rows(budget)
         self._triangle_share = triangle
         local = self._partition.local
         self._local = Flows(local)
@@ -152,7 +147,7 @@ class FitNode:
                 f"node {self.node!r} needs the tables of {sorted(expected)}, got {sorted(c.node for c in children)}"
             )
         sizes = [len(child) for child in children]
-        self._check_size(math.prod(sizes))
+        check_size(math.prod(sizes), self._max_rows, self.node)
         grids = np.indices(sizes).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), dtype=np.int64)
         rows = Rows(grids.shape[1])
         rows["score"] = np.zeros(rows.count)
@@ -191,7 +186,7 @@ class FitNode:
         samples, key = self._samples[name], f"flow {name}"
         first = np.searchsorted(samples, rows[key] * (1.0 + _TOLERANCE), side="right")
         counts = 1 + samples.size - first
-        self._check_size(int(counts.sum()))
+        check_size(int(counts.sum()), self._max_rows, self.node)
         index, position = repeat_index(counts)
         rows.select(index)
         above = np.minimum(first[index] + position - 1, samples.size - 1)
@@ -200,7 +195,7 @@ class FitNode:
     def _map_operator(self, rows: Rows, operator: Operator) -> None:
         """Map the rate that must leave an operator to the rates that must enter it, and add their load."""
         out, supplied = f"flow {operator.name}", f"supplied {operator.name}"
-        sources = [source for source in operator.sources if operator.gain(source) > 0 and self._is_shed(source)]
+        sources = [source for source in operator.sources if operator.gain(source) > 0 and self._bounds.is_shed(source)]
         if not sources:
             rows.select(np.flatnonzero(rows[out] <= 0))
         for number, source in enumerate(sources):
@@ -208,7 +203,7 @@ class FitNode:
             if number == len(sources) - 1:
                 contribution = missing
             else:  # fractions of the missing rate, from none to all of it
-                self._check_size(rows.count * (self._divisions + 1))
+                check_size(rows.count * (self._divisions + 1), self._max_rows, self.node)
                 fractions = np.tile(np.arange(self._divisions + 1) / self._divisions, rows.count)
                 index = np.repeat(np.arange(rows.count), self._divisions + 1)
                 is_distinct = (fractions == 0) | (missing[index] > 0)
@@ -221,10 +216,6 @@ class FitNode:
             rows[key] = rows.get(key)
             rows["load"] = rows["load"] + operator.cost * rows[key]
         self._drop_overloaded(rows, rows["load"])
-
-    def _is_shed(self, source: str) -> bool:
-        """Return whether a source of this node may ever be shed; one that costs nothing is not in the table."""
-        return self._bounds.is_shed(source if source in self._bounds.network.consumers else source.partition("->")[0])
 
     def _drop_overloaded(self, rows: Rows, load: Vector) -> None:
         is_feasible = load <= self._capacity * (1.0 + _TOLERANCE)
@@ -252,7 +243,7 @@ class FitNode:
                 lowest = (1.0 - self._spread.margin(len(self._sampled)) - 1e-6 - rows["triangle"]) * triangle[name]
                 first = np.searchsorted(samples, lowest, side="left")
             counts = np.maximum(last - first, 0)
-            self._check_size(int(counts.sum()))
+            check_size(int(counts.sum()), self._max_rows, self.node)
             index, position = repeat_index(counts)
             values = samples[first[index] + position]
             rows.select(index)
@@ -261,23 +252,11 @@ class FitNode:
             if triangle is not None:
                 rows["triangle"] = rows["triangle"] + values / triangle[name]
 
-    def _check_size(self, rows: int) -> None:
-        if rows > self._max_rows:
-            raise PenstockError(f"node {self.node!r}: {rows:,} combinations of rates are too many: {_REMEDY}")
-
     def predict_rows(self) -> float:
         """Return about how many combinations of samples the node would generate at once, without generating them."""
-        counts = np.zeros(_BINS + 1)
-        counts[0] = most = 1.0
-        for number, name in enumerate(self._sampled):
-            loads = self._samples[name] * float(self._least_loads[self._roots.index(name)]) / self._capacity
-            bins = np.floor(np.minimum(loads, 2.0) * _BINS).astype(np.int64)
-            counts = np.convolve(counts, np.bincount(bins[bins <= _BINS], minlength=_BINS + 1))[: _BINS + 1]
-            lowest = 0
-            if number == len(self._sampled) - 1 and self._feasibility_triangle() is not None:
-                lowest = max(0, math.floor((1.0 - self._spread.margin(len(self._sampled))) * _BINS))
-            most = max(most, float(counts[lowest:].sum()))
-        return most
+        least_loads = dict(zip(self._roots, self._least_loads.tolist(), strict=True))
+        margin = self._spread.margin(len(self._sampled)) if self._feasibility_triangle() is not None else 1.0
+        return count_combinations([self._samples[name] * least_loads[name] / self._capacity for name in self._sampled], margin)
 
     @property
     def rounding_loss(self) -> float:
@@ -332,7 +311,7 @@ class FitNode:
         )
         if not self._bounds.parents[self.node]:
             table = self._remove_triangle(table)
-        return self._reduce(table)
+        return reduce_table(table, self._max_entries)
 
     def _local_plans(self, rows: Rows, local_keep: NDArray[np.float64]) -> dict[str, Vector]:
         """Return the complementary local plan of each row: the keep on each arc after a split."""
@@ -367,18 +346,6 @@ class FitNode:
         is_near = (table.points / limits).sum(axis=1) >= 1.0 - self._spread.margin(len(limits)) - 1e-6
         return table.select(np.flatnonzero(is_near)) if is_near.any() else table
 
-    def _reduce(self, table: Table) -> Table:
-        """Keep the Pareto-optimal entries; with ``max_entries``, only some of them."""
-        order = np.lexsort((-table.scores, *table.points.T))
-        points = table.points[order]
-        is_first = np.ones(order.size, dtype=bool)
-        is_first[1:] = np.any(points[1:] != points[:-1], axis=1)
-        table = table.select(order[is_first])
-        if len(table) > _MAX_TABLE_ENTRIES:
-            raise PenstockError(f"node {self.node!r}: its table has {len(table):,} entries: {_REMEDY}")
-        table = table.select(pareto_front(table.points, table.scores))
-        return table if self._max_entries is None else table.select(_spread_rows(table, self._max_entries))
-
 
 def _limit_alone(bounds: RateBounds, name: str) -> float | None:
     """Return the greatest rate at a leaf's input that all nodes can process if all other rates are 0.
@@ -396,13 +363,3 @@ def _limit_alone(bounds: RateBounds, name: str) -> float | None:
     if len(network.consumers[current]) != 1 or bounds.quality[current] <= 0:
         return None
     return bounds.full_limits[current] * gain
-
-
-def _spread_rows(table: Table, count: int) -> NDArray[np.int64]:
-    """Return at most ``count`` rows: the one with the highest score, and others spread evenly over the table in its order."""
-    if len(table) <= count:
-        return np.arange(len(table))
-    even = np.linspace(0, len(table) - 1, count).astype(np.int64)
-    best = int(np.argmax(table.scores))
-    even[np.argmin(np.abs(even - best))] = best
-    return np.unique(even)

@@ -31,6 +31,7 @@ _COARSEST, _FINEST, _RUNGS = 0.9, 0.002, 16
 class TableSet:
     """The tables of all nodes, and how to look plans up in those of the roots."""
 
+    bounds: RateBounds
     tables: dict[str, Table]
     effects: dict[str, ColumnEffects]
     """By root: what a tuple per second in each column does."""
@@ -67,14 +68,14 @@ def build_tables(flows: Flows, epsilon: float | None, spread: Spread | None, max
         return builder.combine({}, TableLookup, 0.0) if not flows.network.bandwidths else builder.build_one_entry()
     if spread is not None:
         return builder.build_grid(spread, _step_of(bounds, epsilon), max_entries)
+    least = epsilon if epsilon is not None else _FINEST
     if max_entries is not None:
-        least = epsilon if epsilon is not None else _FINEST
-        return builder.build_directions(least, max_entries) if builder.has_only_entries else builder.build_finest(least, max_entries)
-    assert epsilon is not None  # the planner has checked it
-    if builder.has_only_entries and (flows.network.bandwidths or builder.predict_rows(epsilon) > _MOST_GRID_ROWS):
-        builder.check_directions(epsilon)
-        return builder.build_directions(epsilon, _MOST_DIRECTIONS)
-    return builder.build_geometric(epsilon, None)
+        build = builder.build_directions if builder.has_only_entries else builder.build_finest
+        return build(least, max_entries)
+    if builder.has_only_entries and (flows.network.bandwidths or builder.predict_rows(least) > _MOST_GRID_ROWS):
+        builder.check_directions(least)
+        return builder.build_directions(least, _MOST_DIRECTIONS)
+    return builder.build_geometric(least, None)
 
 
 def _step_of(bounds: RateBounds, epsilon: float | None) -> float:
@@ -203,7 +204,7 @@ class _Builder:
         effects = {root: column_effects(self._flows, tables[root].columns) for root in roots}
         lookups = {root: kind(tables[root], *effects[root]) for root in roots}
         bound = max((min(error, self._bound_scaling(tables[root].columns, effects[root])) for root in roots), default=0.0)
-        return TableSet(tables, effects, lookups, bound)
+        return TableSet(self._bounds, tables, effects, lookups, bound)
 
     def _bound_scaling(self, columns: Sequence[str], effects: ColumnEffects) -> float:
         """Return the greatest error if rates are only ever scaled down by one factor until they are feasible.
@@ -231,6 +232,5 @@ def _greatest_rates(network: Network) -> Vector:
     """Return, by input, the greatest rate, or the rate beyond which more tuples add nothing, whichever is less."""
     cheapest = cheapest_path_costs(network)
     total = sum(node.capacity for node in network.nodes.values())
-    return np.array(
-        [min(stream.max_rate, total / cheapest[name] if cheapest[name] > 0 else np.inf) for name, stream in network.inputs.items()]
-    )
+    useful = [total / cheapest[name] if cheapest[name] > 0 else np.inf for name in network.inputs]
+    return np.minimum(useful, [stream.max_rate for stream in network.inputs.values()])

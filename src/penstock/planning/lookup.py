@@ -133,5 +133,5 @@ class ClippingLookup(TableLookup):
 
 def _estimate_worth(table: Table) -> Vector:
     """Estimate the worth of a tuple in each column: exact for a table without local plans."""
-    worth: Vector = np.linalg.lstsq(table.points, table.scores, rcond=None)[0]
-    return np.maximum(worth, 0.0)
+    worth = np.linalg.lstsq(table.points, table.scores, rcond=None)[0]
+    return np.maximum(worth.astype(np.float64), 0.0)

@@ -123,7 +123,7 @@ class Planner(ABC):
         """Return the flow past each location by a method that plans in advance, and notes on floors."""
         if not self.network.has_floors:
             return self.flows.propagate(rates, self._drop_worthless_first(rates)), ()
-        reserved, used = self._floors.flow(rates)
+        reserved, used = self._floor_reserve.flow(rates)
         if used >= 1.0:
             note = f"the floors overload a node by themselves: all are lowered to {1 / used:.1%} of what they ask for"
             return reserved / used, (note,) if used > 1.0 + _TOLERANCE else ()
@@ -131,7 +131,7 @@ class Planner(ABC):
         return reserved + (1.0 - used) * self.flows.propagate(rest, self._drop_worthless_first(rest)), ()
 
     @cached_property
-    def _floors(self) -> FloorReserve:
+    def _floor_reserve(self) -> FloorReserve:
         return FloorReserve(self.flows)
 
     def _fill(self, rates: Vector, flow: Vector) -> Vector:

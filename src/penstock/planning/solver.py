@@ -91,6 +91,19 @@ class _PlannedPoints:
         """Return the keep at each location in the plan of a corner."""
         return self._plans.keep(self.rates(corner), self._plan_numbers[self.number(corner)])
 
+    def greatest_rates(self, corner: tuple[int, ...], limits: Vector) -> Vector:
+        """Return the rates at a corner, or the limits where it lies at the edge of the space."""
+        at_edge = np.zeros(self._has_worth.size, dtype=bool)
+        at_edge[self._has_worth] = np.array(corner) >= SIDE
+        return np.where(at_edge, limits, self.rates(corner))
+
+    def scale(self, rates: Vector, corner: tuple[int, ...]) -> Vector:
+        """Return the plan of a corner for other rates, which are scaled down to what the plan lets in."""
+        keep = self.keep(corner)
+        passing = self.rates(corner) * keep[: rates.size]
+        np.divide(np.minimum(passing, rates), rates, out=keep[: rates.size], where=rates > 0)
+        return keep
+
 
 class Solver(Planner):
     """Divides the space of rates in advance until one plan serves all rates of a region, within epsilon of the best score.
@@ -222,7 +235,9 @@ class Solver(Planner):
         error = self._region_error(region)
         if error <= self.epsilon:
             return error
-        full = self.flows.propagate(self._greatest_rates(region), np.ones(len(self.flows.locations)))
+        full = self.flows.propagate(
+            self._points.greatest_rates(self._tree.corners(region)[1], self._limits), np.ones(len(self.flows.locations))
+        )
         return min(error, 1.0 - 1.0 / max(1.0, self.flows.utilization(full)))
 
     def _keep(self, rates: Vector) -> Vector:
@@ -233,20 +248,12 @@ class Solver(Planner):
         """
         region = self._tree.find(rates[self._has_worth].tolist())
         bottom, top = self._tree.corners(region)
-        keep = self._scale(rates, bottom)
+        keep = self._points.scale(rates, bottom)
         if self._region_error(region) <= self.epsilon:
             return keep
         flows, full = self.flows, np.ones(len(self.flows.locations))
-        plans = [keep, self._scale(rates, top), feasible_keep(flows, rates, flows.propagate(rates, full))]
+        plans = [keep, self._points.scale(rates, top), feasible_keep(flows, rates, flows.propagate(rates, full))]
         return max(plans, key=lambda plan: float(flows.value @ flows.propagate(rates, plan)))
-
-    def _scale(self, rates: Vector, corner: tuple[int, ...]) -> Vector:
-        """Return the plan of a corner, with rates scaled down to what it lets in: at most the corner's rates if it is below."""
-        point, keep = self._points.rates(corner), self._points.keep(corner)
-        passing = point * keep[: rates.size]
-        shares = np.divide(np.minimum(passing, rates), rates, out=np.ones_like(rates), where=rates > 0)
-        keep[: rates.size] = np.where(rates > 0, shares, keep[: rates.size])
-        return keep
 
     def lookup(self, rates: list[float]) -> int:
         """Return the region of some rates: the search that selects a plan at run time."""
@@ -265,15 +272,8 @@ class Solver(Planner):
     def _mass(self, workload: Workload, region: int) -> float:
         """Return the probability of a region, with all rates beyond the edge of the space and any rates of worthless inputs."""
         bottom, _ = self._tree.corners(region)
-        upper = np.where(self._has_worth, self._greatest_rates(region), self._limits)
+        upper = np.where(self._has_worth, self._points.greatest_rates(self._tree.corners(region)[1], self._limits), self._limits)
         return workload.mass(self._points.rates(bottom).tolist(), upper.tolist())
-
-    def _greatest_rates(self, region: int) -> Vector:
-        """Return the greatest rates that are planned for in a region, with all rates beyond the edge of the space."""
-        _, top = self._tree.corners(region)
-        at_edge = np.zeros(self._has_worth.size, dtype=bool)
-        at_edge[self._has_worth] = np.array(top) >= SIDE
-        return np.where(at_edge, self._limits, self._points.rates(top))
 
     @property
     def programs(self) -> int:

@@ -62,7 +62,9 @@ def test_the_error_for_a_table_too_large_says_what_to_do() -> None:
     builder = NetworkBuilder().node("A")
     for number in range(7):
         builder.input(f"i{number}").operator(f"a{number}", "A", f"i{number}", cost=1.0).output(f"q{number}", f"a{number}")
-    with pytest.raises(PenstockError, match=r"take about [\d,]+ entries, .*: use an epsilon of 0.\d+, max_entries, or the method exact"):
+    with pytest.raises(
+        PenstockError, match=r"take about [\d,]+ entries, .*: use an epsilon of 0.\d+, max_entries, or the method exact"
+    ):
         Fit(builder.build(), 0.02)
 
 
@@ -144,7 +146,7 @@ def test_max_entries_is_a_promise(inputs: int, max_entries: int) -> None:
     for rates in (overloading_rates(rng, network, near=near) for near in (True, False) for _ in range(20)):
         plan, best = fit.plan(rates), exact.plan(rates).score
         assert plan.feasible
-        assert 0.0 < plan.score
+        assert plan.score > 0.0
         assert plan.score >= (1.0 - fit.error) * best - 1e-9
 
 
