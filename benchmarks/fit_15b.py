@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.support.fit_networks import chains
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Claim, Result
-from benchmarks.support.table_changes import compare_tables
+from benchmarks.support.table_changes import compare_tables, count_rising
 from penstock.simulation.plotting import lines
 
 __all__ = ["plot", "run"]
@@ -23,10 +23,16 @@ def run(*, quick: bool, say: Say) -> Result:
     changes = [(f"selectivity {value:g}", chains((64.0, 32.0), selectivity=value)) for value in values]
     rows, curves = compare_tables("change", changes, say)
     at5 = [float(row["sent %"] or 0) for row in rows if row["difference %"] == 5.0]
+    rising, columns = count_rising(curves)
     is_falling = all(ys == sorted(ys, reverse=True) for _, ys in curves.values())
     claims = [
         Claim("nothing is sent when nothing changed", "-", f"{at5[0]:.1f}%", at5[0] == 0.0),
-        Claim("a larger change needs more entries", "yes", ", ".join(f"{value:.1f}%" for value in at5), at5 == sorted(at5)),
+        Claim(
+            "the larger the change, the more entries must be sent, for every allowed difference",
+            "yes",
+            f"at {rising} of {columns} differences; at 5%: " + ", ".join(f"{value:.1f}%" for value in at5),
+            rising == columns,
+        ),
         Claim("a smaller difference needs more entries", "yes", "in every line" if is_falling else "not everywhere", is_falling),
     ]
     return Result("fit-15b", rows, claims=claims, lines=curves)

@@ -1,25 +1,34 @@
-"""How many entries of a table must be sent again after a change, for figures 15(b) and 15(c) of Staying FIT (Tatbul et al.)."""
+"""How many entries of a table must be sent again after a change, for figures 15(b) and 15(c) of Staying FIT (Tatbul et al.).
+
+The tables are those that D-FIT's nodes send: their samples are anchored, so that they stay where they are when a limit
+changes, and depend on the network as it was declared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.support.fit_networks import chains
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Row
 from penstock.network import Network
 from penstock.planning import Fit, Table
+from penstock.planning.bounds import RateBounds
+from penstock.planning.fit_node import geometric_spread
+from penstock.planning.spread import Anchored
 from penstock.planning.table import entries_to_send
 
-__all__ = ["compare_tables", "plan_table"]
+__all__ = ["compare_tables", "count_rising", "plan_table"]
 
 _DIFFERENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3)
 _EPSILON = 0.05
 
 
 def plan_table(network: Network) -> Table:
-    """Plan the table that B sends to A."""
-    return Fit(network, _EPSILON).tables["B"]
+    """Plan the table that B sends to A, on the grid of D-FIT."""
+    geometric = geometric_spread(RateBounds(chains((64.0, 32.0))), _EPSILON)
+    anchored = Anchored(geometric.step, geometric.least, geometric.total)
+    return Fit(network, _EPSILON, spread=anchored).tables["B"]
 
 
 def compare_tables(
@@ -39,3 +48,9 @@ def compare_tables(
             for difference, share in zip(_DIFFERENCES, shares, strict=True)
         ]
     return rows, curves
+
+
+def count_rising(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> tuple[int, int]:
+    """Return at how many allowed differences a later curve is nowhere below an earlier one, and how many there are."""
+    columns = list(zip(*(shares for _, shares in curves.values()), strict=True))
+    return sum(list(column) == sorted(column) for column in columns), len(columns)

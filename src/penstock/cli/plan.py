@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["plan"]
 
 _MOST_SHOWN = 60
+_EPSILON = 0.05
 _SIZE_OPTIONS = {"solver": "max_programs", "solver-w": "max_programs", "fit": "max_entries", "early-fit": "max_entries"}
 """The option that bounds the work of a method."""
 
@@ -37,11 +38,16 @@ def plan(  # noqa: PLR0917 - typer makes options of them
         help="exact (a linear program), greedy, solver, solver-w or fit (Staying FIT, Tatbul et al.), "
         "or early-fit (its forerunner, Tatbul and Zdonik).",
     ),
-    epsilon: float = typer.Option(
-        0.05, "--epsilon", help="The error allowed: relative; for early-fit, in weighted tuples per second."
+    epsilon: float | None = typer.Option(
+        None,
+        "--epsilon",
+        help="The error allowed: relative; for early-fit, in weighted tuples per second. [default: 0.05, or for fit with "
+        "--max-entries as little as they allow]",
     ),
     max_entries: int | None = typer.Option(
-        None, "--max-entries", help="The most entries that tables of fit and early-fit may have; then epsilon may not hold."
+        None,
+        "--max-entries",
+        help="The most entries that tables of fit and early-fit may have; the output says what error that is.",
     ),
     max_programs: int | None = typer.Option(
         None, "--max-programs", help="Stop solver and solver-w after this many linear programs."
@@ -91,7 +97,7 @@ def parse_rates(text: str, option: str) -> dict[str, float]:
 def _make_planner(
     network: Network,
     method: str,
-    epsilon: float,
+    epsilon: float | None,
     sizes: dict[str, int | None],
     *,
     means: str | None,
@@ -104,7 +110,7 @@ def _make_planner(
     check_rates(network, rates)  # before long work
     options: dict[str, Any] = {}
     if method in ("solver", "solver-w", "fit"):
-        options["epsilon"] = epsilon
+        options["epsilon"] = _EPSILON if epsilon is None and sizes["max_entries"] is None else epsilon
     for name, size in sizes.items():
         if size is None:
             continue
@@ -112,7 +118,7 @@ def _make_planner(
             raise PenstockError(f"--{name.replace('_', '-')} does not apply to --method {method}")
         options["size" if method == "early-fit" else name] = size
     if method == "early-fit" and "size" not in options:
-        options["error"] = epsilon
+        options["error"] = epsilon if epsilon is not None else _EPSILON
     if method == "solver-w":
         options["workload"] = _make_workload(network, means, workload, rates)
     elif means is not None or workload is not None:
@@ -184,6 +190,9 @@ def _show(network: Network, plan: Plan, planner: Planner) -> None:
     for label, attribute in (("regions", "regions"), ("linear programs", "programs"), ("table entries", "entries")):
         if hasattr(planner, attribute):
             console.print(Text(f"{label}: {getattr(planner, attribute):,}", style="dim"))
+    if hasattr(planner, "error"):
+        kind = "expected error" if plan.method == "solver-w" else "error"
+        console.print(Text(f"{kind} at most: {planner.error:.2%}", style="dim"))
 
 
 def _tabulate_nodes(plan: Plan) -> Table:

@@ -13,7 +13,7 @@ from penstock.planning.bounds import ColumnEffects
 from penstock.planning.fit_rows import repeat_index
 from penstock.planning.flows import Vector
 
-__all__ = ["DirectionGrid", "count_directions", "estimate_parts", "finest_parts"]
+__all__ = ["DirectionGrid", "count_directions", "estimate_error", "estimate_parts", "finest_parts"]
 
 _CHUNK = 20_000
 _PROBE_ENTRIES = 2_000
@@ -115,14 +115,29 @@ def finest_parts(columns: int, most_entries: int) -> int:
 
 
 def estimate_parts(effects: ColumnEffects, epsilon: float) -> int:
-    """Estimate the parts that a grid needs for an error of epsilon, from a small grid, because the error falls like 1/k."""
-    columns = effects.worth.size
-    if columns == 1:
+    """Estimate the parts that a grid needs for an error of epsilon, from two small grids."""
+    if effects.worth.size == 1:
         return 1
-    parts = max(1, finest_parts(columns, _PROBE_ENTRIES))
-    error = DirectionGrid.divide(effects, parts).error
-    # For small k the error is a little less than what falls like 1/k: error = c / (k + c') at most.
-    return max(1, math.ceil(0.95 * parts * error / epsilon))
+    scale, offset = _fit_error(effects)
+    return max(1, math.ceil(scale / epsilon - offset - 1e-9))
+
+
+def estimate_error(effects: ColumnEffects, parts: int) -> float:
+    """Estimate the error of a grid, from two small grids."""
+    scale, offset = _fit_error(effects)
+    return scale / (parts + offset)
+
+
+def _fit_error(effects: ColumnEffects) -> tuple[float, float]:
+    """Return c and d such that a grid of k parts has an error of about ``c / (k + d)``."""
+    columns = effects.worth.size
+    fine = max(2, finest_parts(columns, _PROBE_ENTRIES))
+    coarse = max(1, fine // 2)
+    coarse_error, fine_error = (DirectionGrid.divide(effects, parts).error for parts in (coarse, fine))
+    if coarse_error <= fine_error:
+        return fine_error * fine, 0.0
+    offset = max(0.0, (coarse_error * coarse - fine_error * fine) / (fine_error - coarse_error))
+    return fine_error * (fine + offset), offset
 
 
 def _choose_scale(effects: ColumnEffects, limits: Vector) -> Vector:

@@ -7,7 +7,8 @@ from typing import ClassVar
 from penstock.errors import PenstockError
 from penstock.network.model import Network
 from penstock.planning.fit import Fit
-from penstock.planning.spread import AbsoluteError, Spread, TableSize
+from penstock.planning.fit_size import TableTooLargeError
+from penstock.planning.spread import AbsoluteError, TableSize
 
 __all__ = ["EarlyFit"]
 
@@ -28,7 +29,8 @@ class EarlyFit(Fit):
     error
         How far below the best the score may be, in weighted tuples per second.
     size
-        The number of combinations of samples per node. Give either ``error`` or ``size``.
+        The number of combinations of samples per node, at most. Give either ``error`` or ``size``. The relative error that
+        follows is in ``error`` of the planner.
 
     Examples
     --------
@@ -55,5 +57,16 @@ class EarlyFit(Fit):
     def __init__(self, network: Network, *, error: float | None = None, size: int | None = None) -> None:
         if (error is None) == (size is None):
             raise PenstockError("early-fit needs either an absolute error or the size of a table, not both")
-        spread: Spread = AbsoluteError(error) if error is not None else TableSize(size or 0)
-        super().__init__(network, None, spread=spread)
+        if error is not None:
+            super().__init__(network, None, spread=AbsoluteError(error))
+        else:
+            self._fit_size(network, size or 0)
+
+    def _fit_size(self, network: Network, size: int) -> None:
+        """Build tables of at most this size; smaller ones if several of them have too many combinations on a node above."""
+        try:
+            super().__init__(network, None, spread=TableSize(size))
+        except TableTooLargeError:
+            if size <= 1:
+                raise
+            self._fit_size(network, max(1, size // 4))

@@ -13,13 +13,17 @@ from penstock.planning.dominance import pareto_front
 from penstock.planning.flows import Vector
 from penstock.planning.table import Table
 
-__all__ = ["check_size", "count_combinations", "most_rows", "reduce_table"]
+__all__ = ["TableTooLargeError", "check_size", "count_combinations", "most_rows", "reduce_table"]
 
 _MAX_ROWS = 4_000_000
 _MAX_TABLE_ENTRIES = 400_000
 _ROWS_PER_ENTRY = 200
 _BINS = 512
 _REMEDY = "use a larger epsilon, max_entries, or the method exact"
+
+
+class TableTooLargeError(PenstockError):
+    """A table would take too many entries, or too many combinations of rates to build."""
 
 
 def most_rows(budget: int | None) -> int:
@@ -30,7 +34,7 @@ def most_rows(budget: int | None) -> int:
 def check_size(rows: int, most: int, node: str) -> None:
     """Raise if a node would generate too many combinations of rates."""
     if rows > most:
-        raise PenstockError(f"node {node!r}: {rows:,} combinations of rates are too many: {_REMEDY}")
+        raise TableTooLargeError(f"node {node!r}: {rows:,} combinations of rates are too many: {_REMEDY}")
 
 
 def count_combinations(loads: Sequence[Vector], margin: float) -> float:
@@ -66,7 +70,7 @@ def reduce_table(table: Table, max_entries: int | None) -> Table:
     is_first[1:] = np.any(points[1:] != points[:-1], axis=1)
     table = table.select(order[is_first])
     if len(table) > _MAX_TABLE_ENTRIES:
-        raise PenstockError(f"node {table.node!r}: its table has {len(table):,} entries: {_REMEDY}")
+        raise TableTooLargeError(f"node {table.node!r}: its table has {len(table):,} entries: {_REMEDY}")
     table = table.select(pareto_front(table.points, table.scores))
     return table if max_entries is None else table.select(_spread_rows(table, max_entries))
 

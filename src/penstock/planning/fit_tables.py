@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from penstock.errors import PenstockError
 from penstock.network.coefficients import cheapest_path_costs
 from penstock.network.model import Network
 from penstock.planning.bounds import ColumnEffects, RateBounds, column_effects
-from penstock.planning.directions import DirectionGrid, count_directions, estimate_parts, finest_parts
+from penstock.planning.directions import DirectionGrid, count_directions, estimate_error, estimate_parts, finest_parts
 from penstock.planning.exact import Exact
 from penstock.planning.fit_node import FitNode, geometric_spread
+from penstock.planning.fit_size import TableTooLargeError
 from penstock.planning.floors import remove_floors
 from penstock.planning.flows import Flows, Vector
 from penstock.planning.lookup import ClippingLookup, TableLookup
@@ -98,7 +99,7 @@ class _Builder:
         spread = geometric_spread(self._bounds, epsilon)
         tables = self._build(spread, spread.step, None, max_entries)
         if max_entries is not None and any(len(table) > max_entries for table in tables.values()):
-            raise PenstockError(f"an epsilon of {epsilon:g} takes more than {max_entries:,} entries")
+            raise TableTooLargeError(f"an epsilon of {epsilon:g} takes more than {max_entries:,} entries")
         return self.combine(tables, TableLookup, 1.0 if self._flows.network.bandwidths else epsilon)
 
     def build_finest(self, epsilon: float, max_entries: int) -> TableSet:
@@ -107,7 +108,7 @@ class _Builder:
         for coarse in np.geomspace(max(_COARSEST, epsilon), epsilon, _RUNGS):
             try:
                 best = self.build_geometric(float(coarse), max_entries)
-            except PenstockError:
+            except TableTooLargeError:
                 break
         return best if best is not None else self._build_thin(max_entries)
 
@@ -116,7 +117,7 @@ class _Builder:
         spread = geometric_spread(self._bounds, _COARSEST)
         try:
             return self.combine(self._build(spread, spread.step, max_entries, max_entries), TableLookup, 1.0)
-        except PenstockError:  # too many combinations
+        except TableTooLargeError:
             return self.build_one_entry()
 
     def build_grid(self, spread: Spread, step: float, max_entries: int | None) -> TableSet:
@@ -174,10 +175,10 @@ class _Builder:
             parts = estimate_parts(effects, epsilon)
             needed = count_directions(len(columns), parts)
             if needed > _MOST_DIRECTIONS:
-                possible = epsilon * parts / finest_parts(len(columns), _MOST_DIRECTIONS)
-                raise PenstockError(
+                possible = math.ceil(100 * estimate_error(effects, finest_parts(len(columns), _MOST_DIRECTIONS))) / 100
+                raise TableTooLargeError(
                     f"{len(columns)} inputs with an epsilon of {epsilon:g} take about {needed:,} entries, more than "
-                    f"{_MOST_DIRECTIONS:,}: use an epsilon of {min(possible, 0.99):.2g}, max_entries, or the method exact"
+                    f"{_MOST_DIRECTIONS:,}: use an epsilon of {min(possible, 0.99):g}, max_entries, or the method exact"
                 )
 
     def _columns_by_root(self) -> dict[str, tuple[str, ...]]:

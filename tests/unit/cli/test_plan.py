@@ -116,3 +116,12 @@ def test_zero_means(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_rate_above_max_rate_is_not_reported_as_nothing_dropped() -> None:
     output = runner.invoke(app, ["plan", NETWORK, "--rates", "i1=1.2,i2=0"]).stdout
     assert "nothing is dropped" not in output
+
+
+@pytest.mark.parametrize("max_entries", [1, 2, 3, 30])
+def test_a_few_entries_give_a_plan_and_say_its_error(max_entries: int) -> None:
+    """Fewer than 2^m - 1 entries ended in a traceback."""
+    output = runner.invoke(app, ["plan", NETWORK, "--rates", "i1=1,i2=1", "--method", "fit", "--max-entries", str(max_entries)])
+    assert output.exit_code == 0, output.output
+    assert "error at most: " in output.stdout
+    assert "score 0," not in output.stdout
