@@ -22,6 +22,8 @@ from benchmarks.support.results import Bar, Claim, Result, Row
 from benchmarks.support.timing import time_call
 from penstock.network import Network
 from penstock.planning import EarlyFit, Exact, Exponential, Fit, Greedy, Planner, Solver, SolverW
+from penstock.planning.bounds import RateBounds
+from penstock.planning.fit_node import geometric_spread
 from penstock.planning.point_quadtree import PointQuadtree
 from penstock.simulation.plotting import bars as bar_chart
 
@@ -126,7 +128,8 @@ def _plan_cold(network: Network, rates: dict[str, float]) -> object:
 def _time_lookups(count: int) -> tuple[list[Row], list[Bar]]:
     """Time the lookup of a plan that was computed in advance."""
     network = chains((32.0, 16.0) * 2)
-    solver, fit = Solver(network, 0.15), Fit(network, 0.25)
+    solver = Solver(network, 0.15)
+    fit = Fit(network, spread=geometric_spread(RateBounds(network), 0.25))  # the paper's grid, which has an index
     table = fit.tables["A"]
     quadtree = PointQuadtree(table.points, table.scores)
     requests = overloaded_rates(network, count, seed=3).tolist()

@@ -24,9 +24,10 @@ class Fit(Planner):
     plans of the entry apply too. The score is at most epsilon below the best: samples are spread geometrically, the loss near 0
     counts towards epsilon, and no sample near the boundary of the feasible space is left out.
 
-    Such a grid takes more than 400,000 entries from four inputs on. Where nothing splits, the entries are then directions in the
-    space of rates (``DirectionGrid``): 1,140 entries for four inputs and 10%. ``max_entries`` makes a table coarser, never
-    incomplete. ``error`` is the epsilon that the tables achieve, and plans carry a note if it is above the one asked for.
+    Such a grid takes more than 400,000 entries for four inputs and 10%. Where it would be large and nothing splits, the entries
+    are directions in the space of rates instead (``DirectionGrid``): 1,140 of them for four inputs and 10%. ``max_entries`` makes
+    a table coarser, never incomplete. ``error`` is the epsilon that the tables achieve, and plans carry a note if it is above the
+    one asked for.
 
     In addition to the paper it plans with bandwidths. Where nothing splits they are limits like capacities. Where something
     splits, plans are scaled down to them, and ``error`` accounts for that. Floors are reserved before the table is used.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from penstock.errors import PenstockError
 from penstock.network.coefficients import cheapest_path_costs
 from penstock.network.model import Network
 from penstock.planning.bounds import ColumnEffects, RateBounds, column_effects
@@ -24,7 +25,8 @@ from penstock.planning.table import Table
 __all__ = ["TableSet", "build_tables"]
 
 _MOST_DIRECTIONS = 400_000
-_MOST_GRID_ROWS = 300_000
+_MOST_GRID_COLUMNS = 3
+_MOST_GRID_ROWS = 20_000
 _COARSEST, _FINEST, _RUNGS = 0.9, 0.002, 16
 
 
@@ -73,7 +75,7 @@ def build_tables(flows: Flows, epsilon: float | None, spread: Spread | None, max
     if max_entries is not None:
         build = builder.build_directions if builder.has_only_entries else builder.build_finest
         return build(least, max_entries)
-    if builder.has_only_entries and (flows.network.bandwidths or builder.predict_rows(least) > _MOST_GRID_ROWS):
+    if builder.has_only_entries and (flows.network.bandwidths or builder.is_grid_large(least)):
         builder.check_directions(least)
         return builder.build_directions(least, _MOST_DIRECTIONS)
     return builder.build_geometric(least, None)
@@ -110,6 +112,8 @@ class _Builder:
                 best = self.build_geometric(float(coarse), max_entries)
             except TableTooLargeError:
                 break
+            except PenstockError:  # so coarse that no sample is feasible on some node
+                continue
         return best if best is not None else self._build_thin(max_entries)
 
     def _build_thin(self, max_entries: int) -> TableSet:
@@ -117,7 +121,7 @@ class _Builder:
         spread = geometric_spread(self._bounds, _COARSEST)
         try:
             return self.combine(self._build(spread, spread.step, max_entries, max_entries), TableLookup, 1.0)
-        except TableTooLargeError:
+        except PenstockError:  # too many combinations of them, or none is feasible on a node above
             return self.build_one_entry()
 
     def build_grid(self, spread: Spread, step: float, max_entries: int | None) -> TableSet:
@@ -152,10 +156,12 @@ class _Builder:
     ) -> FitNode:
         return FitNode(self._bounds, node, spread, step=step, max_entries=max_entries, budget=budget)
 
-    def predict_rows(self, epsilon: float) -> float:
-        """Return about how many combinations of rates the geometric grid has on the node that has most."""
+    def is_grid_large(self, epsilon: float) -> bool:
+        """Return whether a geometric grid would have many columns, or many combinations of rates on some node."""
+        if max((len(columns) for columns in self._columns_by_root().values()), default=0) > _MOST_GRID_COLUMNS:
+            return True
         spread = geometric_spread(self._bounds, epsilon)
-        return max(self._node(node, spread, spread.step).predict_rows() for node in self._bounds.order)
+        return any(self._node(node, spread, spread.step).predict_rows() > _MOST_GRID_ROWS for node in self._bounds.order)
 
     # -- by directions -------------------------------------------------------------------------------------------------
 
