@@ -9,12 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.network import Coefficients, Network
+from penstock.network import Coefficients, Network, NetworkBuilder
 from penstock.planning import Exact, Fit, FitNode, Greedy, Solver, Table
-from penstock.planning.bounds import RateBounds
+from penstock.planning.bounds import ColumnEffects, RateBounds
+from penstock.planning.directions import DirectionGrid, finest_parts
 from penstock.planning.dominance import DominanceIndex, pareto_front
 from penstock.planning.fit_node import geometric_spread
 from penstock.planning.flows import Flows
+from penstock.planning.lookup import ClippingLookup
 from penstock.planning.parametric import Parametric
 from penstock.planning.point_quadtree import PointQuadtree
 from tests.networks import oracle_score, overloading_rates, random_network, random_single_node, random_tree
@@ -124,6 +126,47 @@ def test_fit_is_never_further_than_epsilon_from_exact(epsilon: float) -> None:
             assert plan.feasible, (seed, rates)
             assert plan.score >= (1 - epsilon - 1e-6) * exact.plan(rates).score, (seed, rates)
     assert all(count > 3 for count in shapes.values()), shapes
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(SEEDS, st.integers(1, 200), st.sampled_from([Fit, Solver]))
+def test_a_bounded_table_keeps_what_it_promises(seed: int, entries: int, planner: type[Fit | Solver]) -> None:
+    """However few its entries: no plan of zero, nothing overloaded, and no error above the one reported."""
+    rng = np.random.default_rng(seed)
+    network = random_tree(rng, streams=int(rng.integers(1, 4)))
+    limit = {"max_entries": entries} if planner is Fit else {"max_programs": entries}
+    tables, exact = planner(network, 0.05, **limit), Exact(network)
+    for near in (True, True, False):
+        rates = overloading_rates(rng, network, near=near)
+        plan, best = tables.plan(rates), exact.plan(rates).score
+        assert plan.feasible
+        assert plan.score >= (1.0 - tables.error - 1e-6) * best
+        assert plan.score > 0.0 or best == 0.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(SEEDS, st.integers(2, 7), st.integers(1, 12))
+def test_directions_are_no_further_from_the_best_than_their_bound(seed: int, inputs: int, parts: int) -> None:
+    """Several nodes limit different inputs, and the worth of inputs differs by up to ten times."""
+    rng = np.random.default_rng(seed)
+    effects = ColumnEffects(rng.uniform(0.1, 1.0, (int(rng.integers(1, 4)), inputs)), rng.uniform(0.1, 1.0, inputs))
+    grid = DirectionGrid.divide(effects, min(parts, finest_parts(inputs, 3000)))
+    lookup = ClippingLookup(Table("A", tuple(map(str, range(inputs))), grid.points, grid.scores), *effects)
+    builder = NetworkBuilder()
+    for node, shares in enumerate(effects.shares):
+        builder.node(f"N{node}")
+        for number, share in enumerate(shares.tolist()):
+            source = f"i{number}" if node == 0 else f"o{node - 1}_{number}"
+            builder.operator(f"o{node}_{number}", f"N{node}", source, cost=share)
+    for number, worth in enumerate(effects.worth.tolist()):
+        builder.input(f"i{number}").output(f"q{number}", f"o{len(effects.shares) - 1}_{number}", worth)
+    exact = Exact(builder.build())
+    for _ in range(20):
+        direction = rng.random(inputs) ** 4
+        rates = direction / float(np.max(effects.shares @ direction)) * (1.0 + rng.exponential(1.0))
+        feasible = lookup.find(rates.tolist()).rates
+        assert np.max(effects.shares @ feasible) <= 1.0 + 1e-9
+        assert effects.worth @ feasible >= (1.0 - grid.error - 1e-9) * exact.score(rates)
 
 
 def test_distributed_fit_computes_the_same_tables() -> None:
