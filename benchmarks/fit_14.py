@@ -93,7 +93,7 @@ def _compare(rows: list[Row], curves: Lines) -> list[Claim]:
         Claim(
             "(a) with more inputs, plan generation takes significantly longer",
             "yes",
-            f"an expected error of {_THRESHOLD:g}% after {', '.join(shown)}; programs: {', '.join(f'{count:g}' for count in programs)}",
+            f"an expected error of {_THRESHOLD:g}% after {', '.join(shown)}, {', '.join(map('{:g}'.format, programs))} programs",
             all(after > 2.0 * before for before, after in pairwise(programs)),
         ),
         Claim(

@@ -24,6 +24,7 @@ from penstock.planning.workload import Workload
 __all__ = ["Solver", "SolverW", "useful_rates"]
 
 _MAX_INPUTS = 12
+_MAX_PROGRAMS = 1_000_000
 
 Scorer = Callable[[Vector], tuple[float, Vector]]
 """Maps rates to the optimal score and the keep at each location."""
@@ -124,7 +125,8 @@ class Solver(Planner):
     epsilon
         The relative error of the score that is allowed, in (0, 1).
     max_programs, max_seconds
-        Stop after this many planned points or this long, even if the error is above epsilon. Plans then carry a note.
+        Stop after this many planned points or this long, even if the error is above epsilon. Plans then carry a note. A million
+        points take about 10 s and 700 MB; ``None`` for no limit.
     clock
         The clock for ``max_seconds``.
     scorer
@@ -157,7 +159,7 @@ class Solver(Planner):
         network: Network,
         epsilon: float = 0.05,
         *,
-        max_programs: int | None = None,
+        max_programs: int | None = _MAX_PROGRAMS,
         max_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         scorer: Scorer | None = None,
@@ -352,7 +354,7 @@ class SolverW(Solver):
         epsilon: float = 0.05,
         *,
         workload: Workload,
-        max_programs: int | None = None,
+        max_programs: int | None = _MAX_PROGRAMS,
         max_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         scorer: Scorer | None = None,
