@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.network import Coefficients, Network, NetworkBuilder
 from penstock.planning import Exact, Fit, FitNode, Greedy, Solver, Table
-from penstock.planning.bounds import ColumnEffects, RateBounds
+from penstock.planning.bounds import RateBounds
+from penstock.planning.column_effects import ColumnEffects
 from penstock.planning.directions import DirectionGrid, finest_parts
 from penstock.planning.dominance import DominanceIndex, pareto_front
 from penstock.planning.fit_node import geometric_spread

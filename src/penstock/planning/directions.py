@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.planning.bounds import ColumnEffects
+from penstock.planning.column_effects import ColumnEffects
 from penstock.planning.fit_rows import repeat_index
 from penstock.planning.flows import Vector
 

@@ -11,7 +11,8 @@ import numpy as np
 from penstock.errors import PenstockError
 from penstock.network.coefficients import cheapest_path_costs
 from penstock.network.model import Network
-from penstock.planning.bounds import ColumnEffects, RateBounds, column_effects
+from penstock.planning.bounds import RateBounds
+from penstock.planning.column_effects import ColumnEffects, column_effects
 from penstock.planning.directions import DirectionGrid, count_directions, estimate_error, estimate_parts, finest_parts
 from penstock.planning.exact import Exact
 from penstock.planning.fit_node import FitNode, geometric_spread

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.planning.bounds import ColumnEffects, column_effects
+from penstock.planning.column_effects import ColumnEffects, column_effects
 from penstock.planning.directions import DirectionGrid, count_directions, finest_parts
 from penstock.planning.flows import Flows
 from penstock.planning.lookup import ClippingLookup, TableLookup
