@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 from rich.tree import Tree
 
+from penstock.network.drops import derive_drops
 from penstock.network.model import Network, arc_name
 from penstock.planning.plan import Plan
 
@@ -14,6 +15,7 @@ __all__ = ["draw_network"]
 def draw_network(network: Network, plan: Plan | None = None) -> Tree:
     """Draw every input with all that it feeds; with a plan, also the rates and where rows are dropped."""
     root = Tree(Text("network", style="bold"), guide_style="dim")
+    units = {gate.name: unit for gate, unit in derive_drops(network).units.items()}
     drawn: set[str] = set()
     bottleneck = plan.bottleneck if plan is not None and plan.overloaded else None
 
@@ -27,6 +29,9 @@ def draw_network(network: Network, plan: Plan | None = None) -> Tree:
             text.append(f", cost {operator.cost:g}, selectivity {operator.selectivity:g}", style="dim")
         elif name in network.outputs:
             text.append(f"  output, weight {network.outputs[name].weight:g}", style="dim")
+        unit = units.get(name if source is None else arc_name(source, name))
+        if unit is not None:
+            text.append(f"  drops {unit.describe()}", style="cyan")
         if plan is not None:
             if source is None:
                 text.append(f"  {plan.rates[name]:g}/s", style="dim")

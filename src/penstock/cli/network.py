@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from penstock.network import Coefficients, Network
+    from penstock.network import Coefficients, Location, Network
+    from penstock.network.drops import Drops, GateUnit
 
 __all__ = ["network"]
 
@@ -26,13 +27,18 @@ def network(
 ) -> None:
     """Check a network and show what follows from it: loads, drop locations, the tree of nodes, fragments."""
     from penstock.network import Coefficients, load_network  # noqa: PLC0415 - commands load what they need
+    from penstock.network.coefficients import linearize  # noqa: PLC0415
+    from penstock.network.drops import derive_drops  # noqa: PLC0415
 
     loaded = load_network(path)
-    coefficients = Coefficients(loaded)
+    drops = derive_drops(loaded)
+    # What a join with windows in seconds puts out per tuple depends on the rates: shown for the greatest ones.
+    greatest = {name: stream.max_rate if math.isfinite(stream.max_rate) else 1.0 for name, stream in loaded.inputs.items()}
+    coefficients = Coefficients(linearize(loaded, greatest))
     if as_json:
-        typer.echo(json.dumps(_to_dict(loaded, coefficients), indent=2))
+        typer.echo(json.dumps(_to_dict(loaded, coefficients, drops), indent=2))
     else:
-        _show(loaded, coefficients)
+        _show(loaded, coefficients, drops)
 
 
 def _find_max_rate(network: Network, coefficients: Coefficients, name: str) -> float:
@@ -41,7 +47,14 @@ def _find_max_rate(network: Network, coefficients: Coefficients, name: str) -> f
     return min((network.nodes[node].capacity / load for node, load in loads.items() if load > 0), default=math.inf)
 
 
-def _to_dict(network: Network, coefficients: Coefficients) -> dict[str, Any]:
+def _find_unit(drops: Drops, location: Location) -> GateUnit | None:
+    """Return what is dropped whole at a location; ``None`` for rows, and where each node has its own copy of an input."""
+    from penstock.network.regions import GateId  # noqa: PLC0415
+
+    return drops.units.get(GateId(location.node or "", location.name))
+
+
+def _to_dict(network: Network, coefficients: Coefficients, drops: Drops) -> dict[str, Any]:
     max_rates = {name: _find_max_rate(network, coefficients, name) for name in network.inputs}
     return {
         "operators": {
@@ -62,10 +75,16 @@ def _to_dict(network: Network, coefficients: Coefficients) -> dict[str, Any]:
         "parents": {name: list(parents) for name, parents in coefficients.parents.items()},
         "fragments": [list(nodes) for nodes in coefficients.fragments],
         "bilinear": list(network.bilinear),
+        "units": {
+            node: {name: unit.describe() for name, unit in units.items()} for node in network.nodes if (units := drops.at(node))
+        },
+        "one_keep": [list(names) for names in drops.ties.groups],
+        "nothing_dropped": sorted(drops.ties.fixed),
+        "notes": list(drops.notes),
     }
 
 
-def _show(network: Network, coefficients: Coefficients) -> None:
+def _show(network: Network, coefficients: Coefficients, drops: Drops) -> None:
     from penstock.cli.drawing import draw_network  # noqa: PLC0415
 
     console = Console(highlight=False)
@@ -76,17 +95,22 @@ def _show(network: Network, coefficients: Coefficients) -> None:
     not_shown = len(network.operators) - _MOST_SHOWN
     if not_shown > 0:
         console.print(f"and {not_shown:,} more operators: --json has all of them")
-    names = [location.name for location in coefficients.locations]
+    units = {location.name: _find_unit(drops, location) for location in coefficients.locations}
+    names = [name if unit is None else f"{name} ({unit.describe()})" for name, unit in units.items()]
     shown = ", ".join(names[:_MOST_SHOWN]) + (f" and {len(names) - _MOST_SHOWN:,} more" if len(names) > _MOST_SHOWN else "")
     console.print(f"drop locations ({len(names):,}): {shown}", markup=False)
     not_a_tree = coefficients.not_a_tree
     console.print("nodes: a tree" if not_a_tree is None else f"nodes: not a tree, because {not_a_tree}", markup=False)
     console.print(f"fragments that can be planned independently: {len(coefficients.fragments):,}", markup=False)
+    for group in drops.ties.groups:
+        console.print(f"with one keep, to drop the same: {', '.join(group)}", markup=False)
     for name in network.bilinear:
         console.print(
-            f"join {name}: its windows are in seconds, so its output is bilinear in the two rates and no plan covers it",
+            f"join {name}: its windows are in seconds, so whole keys are dropped with one keep for both sides; only exact plans it",
             markup=False,
         )
+    for note in drops.notes:
+        console.print(f"note: {note}", markup=False)
 
 
 def _tabulate_inputs(network: Network, coefficients: Coefficients) -> Table:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.cluster.gate_units import build_unit, check_key_types, check_memory, link_windows
 from penstock.cluster.operators import add_watermark, apply_operator, build_frames, find_arrival_column, open_stream
 from penstock.cluster.transport import Transport
 from penstock.errors import PenstockError
 from penstock.journal.records import OutputRecord
+from penstock.network.drops import GateUnit, derive_drops
 from penstock.network.model import Network, arc_name
 from penstock.network.queries import NodeQuery, queries_of
 from penstock.spark.catalyst import RowMeter, new_tag, tag_condition
@@ -76,6 +78,8 @@ class DeployedQuery:
     network: Network
     transport: Transport
     outputs: dict[str, Any]
+    units: dict[str, GateUnit]
+    """What each gate keeps or drops as a whole; rows where it is missing."""
     output_records: dict[str, OutputRecord] = field(default_factory=dict)
     """What the last batch wrote to each output."""
     expected_rows: int | None = None
@@ -176,6 +180,12 @@ class Deployment:
         self._transport = transport
         self._outputs = outputs
         self._frames = build_frames(spark, network)
+        drops = derive_drops(network)
+        self.notes = drops.notes
+        """Which answers may be partial when rows are dropped."""
+        self._units = drops.at(node)
+        check_key_types(drops, self._frames)
+        check_memory(network, self._units)
         plans, self.part = queries_of(network, node)
         self.queries = tuple(self._build_query(plan) for plan in plans)
 
@@ -208,6 +218,9 @@ class Deployment:
                 for consumer in consumers:
                     arc = arc_name(name, consumer)
                     arc_gates[arc], _ = self._build_gate(self._frames[name.partition("->")[0]], arc, base_s)
+        gates = (*entry_gates.values(), *arc_gates.values())
+        units = {gate.name: self._units[gate.name] for gate in gates if gate.name in self._units}
+        link_windows(gates, units)
         ends = [target for _, target in plan.ends if target in self.network.outputs]
         return DeployedQuery(
             plan,
@@ -220,6 +233,7 @@ class Deployment:
             self.network,
             self._transport,
             {target: self._build_sink(target) for target in ends},
+            units,
         )
 
     def _open(self, entry: str) -> DataFrame:
@@ -234,7 +248,20 @@ class Deployment:
         return add_watermark(self.network, self._transport.read(self.spark, entry, self._frames[source].schema, max_batches))
 
     def _build_gate(self, df: DataFrame, name: str, base_s: float) -> tuple[Gate, DataFrame]:
-        return build_gate(df, GateSpecification(name, arrival=find_arrival_column(self.network, df)), base_s)
+        unit = self._units.get(name, GateUnit())
+        # An arc behind a split may have a gate at both ends: the second must not drop the very rows that the first has dropped.
+        seed_name = unit.group or (
+            name if name not in self.part.inputs or name in self.network.inputs else f"{name} on {self.node}"
+        )
+        specification = GateSpecification(
+            name, arrival=find_arrival_column(self.network, df), unit=build_unit(unit, df.columns), seed_name=seed_name
+        )
+        try:
+            return build_gate(df, specification, base_s)
+        except PenstockError as error:
+            if unit.kind == "rows":
+                raise
+            raise PenstockError(f"{error}; 'drop: rows' at the operators behind it drops rows instead of {unit.kind}") from error
 
     def _build_sink(self, name: str) -> Any:
         """Return what writes an output: by default Parquet below the run directory."""

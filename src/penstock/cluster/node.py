@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["NodeRuntime", "stop_on_signals"]
+
+log = logging.getLogger("penstock")
 
 _EXCHANGE_S = 0.05
 
@@ -82,6 +85,8 @@ class NodeRuntime:
         try:
             register_replay(session)
             deployment = Deployment(session, self.network, self.node, transport, self.run_directory.outputs)
+            for note in deployment.notes:
+                log.warning("%s", note)
             mailbox = None
             if self._manager.peers:
                 mailbox = DirectoryMailbox(self.run_directory.messages, self.node, self._manager.peers, self._fingerprint)

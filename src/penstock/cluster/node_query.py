@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.cluster.deployment import DeployedQuery
+from penstock.cluster.gate_units import equalize
 from penstock.cluster.transport import DirectoryTransport
 from penstock.control.base import Controller, Decision, GateCount, Observation
 from penstock.coordination.agent import Agent
@@ -32,18 +33,21 @@ _STAGES_REMEMBERED = 10_000
 class AgentController(Controller):
     """Lets a node's agent decide for one query: a keep for each of its gates, from the rows that wait at its entries."""
 
-    def __init__(self, agent: Agent, query: str, gates: frozenset[str], counter: NodeCounter) -> None:
+    def __init__(self, agent: Agent, query: DeployedQuery, counter: NodeCounter) -> None:
         super().__init__(agent.pace_s)
-        self._agent, self._query, self._gates, self._counter = agent, query, gates, counter
+        self._agent, self._query, self._counter = agent, query.plan.name, counter
+        self._gates = frozenset(gate.name for gate in query.gates)
+        self._units = query.units
 
     def update(self, observation: Observation) -> Decision:
         """Tell the agent what the last batch took, and ask it for the next."""
         self.learn()
         offered = {name: rows for name, rows in observation.backlog_rows.items() if name in self._gates}
-        keeps = self._agent.decide_batch(self._query, offered, observation.taken_s)
+        decided = self._agent.decide_batch(self._query, offered, observation.taken_s)
+        keeps = equalize({name: decided.get(name, 1.0) for name in self._gates}, self._units)
         total = sum(offered.values())
-        keep = sum(rows * keeps.get(name, 1.0) for name, rows in offered.items()) / total if total else 1.0
-        return Decision(min(1.0, keep), gates={name: keeps.get(name, 1.0) for name in self._gates})
+        keep = sum(rows * keeps[name] for name, rows in offered.items()) / total if total else 1.0
+        return Decision(min(1.0, keep), gates=keeps)
 
     def learn(self) -> None:
         """Tell the agent what the last batch took, now that Spark has it all together."""
@@ -168,7 +172,7 @@ def drive_query(query: DeployedQuery, agent: Agent) -> tuple[BatchDriver, AgentC
     sizes = NodeSizes(query)
     counter = NodeCounter(query, sizes)
     name = query.plan.name
-    controller = AgentController(agent, name, frozenset(gate.name for gate in query.gates), counter)
+    controller = AgentController(agent, query, counter)
 
     def note_size(rows: Mapping[str, int] | None) -> None:
         query.expected_rows = None if rows is None else sum(rows.values())

@@ -20,7 +20,8 @@ from penstock.coordination.measurements import (
 )
 from penstock.errors import PenstockError
 from penstock.filesystem import write_atomically
-from penstock.network.model import Network, arc_name
+from penstock.network.drops import derive_drops
+from penstock.network.model import ARROW, Network, arc_name
 from penstock.planning import PLANNERS, Plan, Planner, planner_named
 
 __all__ = ["Coordinator"]
@@ -91,6 +92,7 @@ class Coordinator:
         self._tolerance = _TOLERANCE.get(method, 0.05)
         self._nodes = tuple(node for node in network.nodes if any(o.node == node for o in network.operators.values()))
         self._entries = {node: entries_of(network, node) for node in self._nodes}
+        self._tied = _find_tied_entries(network, self._entries)
         self.measurements: dict[str, Measurements] = {}
         self._planned_with: dict[str, Measurements] = {}
         self._planner = self._make_planner()
@@ -207,12 +209,14 @@ class Coordinator:
         flows = compute_flows(self._planner.network, plan.rates, plan.keep)
         limits = {
             node: {
-                "flows": {entry: _round(flows[entry]) for entry in entries},
+                "flows": {entry: _round(flows[entry]) for entry in entries if entry not in self._tied},
                 "keep": {
                     location.name: _round(plan.keep[location.name])
                     for location in self._planner.flows.locations
                     if location.node == node and location.name not in entries and location.target is not None
-                },
+                }
+                # Entries that must decide alike, perhaps on other nodes, get the share itself: batches differ in size.
+                | {entry: _round(plan.keep[self._tied[entry]]) for entry in entries if entry in self._tied},
             }
             for node, entries in self._entries.items()
         }
@@ -290,6 +294,14 @@ class Coordinator:
             "score": plan.score if plan is not None else None,
             "keep": dict(keep),
         }
+
+
+def _find_tied_entries(network: Network, entries: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Return, by entry where an input comes in that shares its keep with others, the name of that input."""
+    ties = derive_drops(network).ties
+    tied = {name for group in ties.groups for name in group if name in network.inputs}
+    copies = {entry: entry.partition(ARROW)[0] for of_node in entries.values() for entry in of_node}
+    return {entry: source for entry, source in copies.items() if source in tied and (entry in tied or entry in ties.fixed)}
 
 
 def _differ(before: float, now: float, tolerance: float) -> bool:

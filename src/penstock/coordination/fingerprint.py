@@ -30,6 +30,7 @@ def describe_network(network: Network) -> dict[str, dict[str, Any]]:
             "from": list(operator.sources),
             "kind": operator.kind,
             "windows": list(operator.windows) if operator.windows else None,
+            "drop": operator.drop,
             **_describe_work(network, name),
         }
     for name in network.work:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from penstock.coordination.manager import Limits, Manager
 from penstock.coordination.measurements import Measurements, apply_measurements, remove_rate_bounds
 from penstock.network.coefficients import part_of
+from penstock.network.drops import Drops, Ties, derive_drops
 from penstock.network.model import Network
 from penstock.planning.exact import Exact
 from penstock.planning.greedy import Greedy
@@ -35,21 +36,31 @@ class Local(Manager):
 
     def __init__(self, network: Network, node: str) -> None:
         super().__init__(network, node)
-        self._planner = _make_planner(network, node)
+        self._ties = _find_ties(derive_drops(network), part_of(network, node), node)
+        self._planner = self._make_planner(network)
 
     def learn(self, measurements: Measurements) -> None:
         """Plan with these measurements from now on."""
-        self._planner = _make_planner(apply_measurements(self.network, {self.node: measurements}), self.node)
+        self._planner = self._make_planner(apply_measurements(self.network, {self.node: measurements}))
+
+    def _make_planner(self, network: Network) -> Planner:
+        part = remove_rate_bounds(part_of(network, self.node))
+        return Exact(part, ties=self._ties) if part.has_floors or self._ties else Greedy(part)
 
     def decide(self, rates: Mapping[str, float]) -> Limits:
         """Return what the node can process."""
         plan = self._planner.plan({name: rates.get(name, 0.0) for name in self._planner.network.inputs})
         if not plan.overloaded:
             return Limits(reason="not overloaded")
-        flows = {name: rate * plan.keep[name] for name, rate in plan.rates.items()}
-        return Limits(flows, {name: keep for name, keep in plan.keep.items() if name not in plan.rates}, "local plan")
+        # Entries that must decide alike share a keep, whatever the sizes of their batches.
+        tied = {name for group in self._ties.groups for name in group}
+        flows = {name: rate * plan.keep[name] for name, rate in plan.rates.items() if name not in tied}
+        return Limits(flows, {name: keep for name, keep in plan.keep.items() if name not in flows}, "local plan")
 
 
-def _make_planner(network: Network, node: str) -> Planner:
-    part = remove_rate_bounds(part_of(network, node))
-    return Exact(part) if part.has_floors else Greedy(part)
+def _find_ties(drops: Drops, part: Network, node: str) -> Ties:
+    """Return what the node's part must respect: for joins and aggregates behind it, and for timed joins within it."""
+    of_node, of_part = drops.ties_at(node), derive_drops(part).ties
+    return Ties(
+        (*of_node.groups, *(group for group in of_part.groups if group not in of_node.groups)), of_node.fixed | of_part.fixed
+    )

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.network.coefficients import part_of
-from penstock.network.model import Network, arc_name
+from penstock.network.coefficients import linearize, part_of
+from penstock.network.model import Network, Operator, arc_name
 
 __all__ = [
     "Measurements",
@@ -50,7 +50,7 @@ class Measurements:
         operators = {
             name: OperatorMeasurements(operator.cost, 0.0, operator.selectivity, 0.0)
             for name, operator in network.operators.items()
-            if operator.node == node
+            if operator.node == node and not operator.timed  # what such a join puts out per row is known only once it runs
         }
         return cls(node, network.nodes[node].capacity, operators)
 
@@ -107,8 +107,16 @@ def apply_measurements(network: Network, measurements: Mapping[str, Measurements
     for reported in measurements.values():
         for name, operator in reported.operators.items():
             if name in operators and operators[name].node == reported.node:
-                operators[name] = replace(operators[name], cost=operator.cost, selectivity=operator.selectivity)
+                operators[name] = _apply_operator(operators[name], operator)
     return Network(nodes, network.inputs, operators, network.outputs, network.bandwidths, network.work)
+
+
+def _apply_operator(operator: Operator, measured: OperatorMeasurements) -> Operator:
+    """Return an operator as measured. A join with windows in seconds is measured in rows out per row in, from either side."""
+    if not operator.timed or operator.windows is None:
+        return replace(operator, cost=measured.cost, selectivity=measured.selectivity)
+    left, right = operator.windows
+    return replace(operator, cost=measured.cost, selectivity=measured.selectivity, side_rates=(1.0 / left, 1.0 / right))
 
 
 def remove_rate_bounds(network: Network) -> Network:
@@ -130,6 +138,7 @@ def compute_flows(network: Network, rates: Mapping[str, float], keep: Mapping[st
     >>> compute_flows(network, {"i": 10.0}, {"i": 0.8})
     {'i': 8.0, 'i->a': 8.0, 'a->q': 4.0}
     """
+    network = linearize(network, rates)
     leaving = {name: rates[name] * keep.get(name, 1.0) for name in network.inputs}
     flows = dict(leaving)
     for name in network.order:

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.coordination.measurements import OperatorMeasurements
 from penstock.estimate import OperatorCosts, SelectivityEstimator
+from penstock.network.coefficients import linearize
 from penstock.network.model import Network, Operator
 
 __all__ = ["NodeStatistics"]
@@ -30,16 +31,19 @@ class NodeStatistics:
         self._costs = {
             query: OperatorCosts({name: network.operators[name].cost for name in names}) for query, names in queries.items()
         }
-        self._selectivities = {name: _selectivity_estimator(operator) for name, operator in self._operators.items()}
+        at_most = {name: stream.max_rate if math.isfinite(stream.max_rate) else 1.0 for name, stream in network.inputs.items()}
+        linear = linearize(network, at_most)
+        self._selectivities = {name: _selectivity_estimator(linear.operators[name]) for name in self._operators}
 
     def learn(self, query: str, rows_in: Mapping[str, int], rows_out: Mapping[str, int], busy_s: float | None) -> None:
         """Learn from one batch; without a time, only selectivities."""
         if busy_s is not None:
             self._costs[query].update(rows_in, busy_s)
         for name, rows in rows_in.items():
-            windows = self._operators[name].windows
-            # A join counts pairs: a row meets the window of the other side, whose size is taken as the mean of both.
-            attempts = float(rows) if windows is None else rows * sum(windows) / 2.0
+            operator = self._operators[name]
+            # A join counts pairs: a row meets the window of the other side, whose size is taken as the mean of both. With
+            # windows in seconds that size depends on the rates, so rows are counted: dropping keys leaves that ratio alone.
+            attempts = float(rows) if operator.windows is None or operator.timed else rows * sum(operator.windows) / 2.0
             self._selectivities[name].update(attempts, rows_out[name])
 
     def estimate_operators(self) -> dict[str, OperatorMeasurements]:
@@ -101,6 +105,11 @@ class NodeStatistics:
 
 def _selectivity_estimator(operator: Operator) -> SelectivityEstimator:
     """Return an estimator: a slow one for an aggregate or a join, which emits nothing for a while and then a lot."""
+    if operator.timed and operator.side_rates is not None:  # rows out per row in, first at the greatest rates
+        total = sum(operator.side_rates)
+        shares = [rate / total if total else 0.5 for rate in operator.side_rates]
+        per_row = sum(share * operator.gain(source) for share, source in zip(shares, operator.sources, strict=True))
+        return SelectivityEstimator(per_row, weight=500.0, decay=0.9, surprise=math.inf)
     if operator.kind in ("aggregate", "join"):
         return SelectivityEstimator(operator.selectivity, weight=5_000.0, decay=0.98, surprise=math.inf)
     return SelectivityEstimator(operator.selectivity)

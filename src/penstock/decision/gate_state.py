@@ -178,6 +178,7 @@ class WindowGate(GateState):
         self.unit = unit
         self.ring = WindowRing(unit, seed)
         self._event_time: int | None = None
+        self._peers: Sequence[WindowGate] = ()
         self._published: tuple[Entries, tuple[KeepTable, ...]] | None = None
 
     @property
@@ -190,12 +191,20 @@ class WindowGate(GateState):
         if micros is not None:
             self._event_time = micros if self._event_time is None else max(micros, self._event_time)
 
+    def decide_with(self, peers: Sequence[WindowGate]) -> None:
+        """Decide alike with other gates of the same query and the same windows: one has begun if it has at any of them.
+
+        They must be given the same keeps.
+        """
+        self._peers = peers
+
     def entries(self, keep: float, full_rows: float | None = None) -> Entries:  # noqa: ARG002 - windows have no bound
         """Return the keep and the first window that it holds for; the last decision again while no time is known."""
         last = self.ring.last
-        if self._event_time is None:
+        times = [gate.event_time for gate in (self, *self._peers) if gate.event_time is not None]
+        if not times:
             return (1.0,) if last is None else (last[1], float(last[0]))
-        first = self.unit.ordinal(self._event_time) + 1
+        first = self.unit.ordinal(max(times)) + 1
         return (float(keep), float(first if last is None else max(first, last[0])))
 
     def fits(self, entries: Entries) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from penstock.errors import PenstockError
-from penstock.network.model import ARROW, Input, Kind, Network, Node, Operator, Output
+from penstock.network.model import ARROW, Drop, Input, Kind, Network, Node, Operator, Output
 
 __all__ = ["NetworkBuilder"]
 
@@ -75,13 +75,18 @@ class NetworkBuilder:
         kind: Kind = "map",
         windows: tuple[float, float] | None = None,
         timed: bool = False,
+        drop: Drop | None = None,
         line: int | None = None,
         does: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Add an operator with one source, or a union or join with several; ``does`` says what it does to its rows."""
+        """Add an operator with one source, or a union or join with several; ``does`` says what it does to its rows.
+
+        ``drop`` says what is dropped whole before an aggregate or a join: rows, keys or windows. By default that follows from
+        what the operator does.
+        """
         _check_name("operator", name, self._operators, line)
         self.note_work(name, does)
-        self._operators[name] = Operator(name, node, sources, cost, selectivity, kind, windows, timed, line)
+        self._operators[name] = Operator(name, node, sources, cost, selectivity, kind, windows, timed, line, drop)
         return self
 
     def union(self, name: str, node: str, *sources: str, cost: float = 0.0) -> Self:
@@ -89,10 +94,21 @@ class NetworkBuilder:
         return self.operator(name, node, *sources, cost=cost, kind="union")
 
     def join(
-        self, name: str, node: str, left: str, right: str, *, cost: float, selectivity: float, windows: tuple[float, float]
+        self,
+        name: str,
+        node: str,
+        left: str,
+        right: str,
+        *,
+        cost: float,
+        selectivity: float,
+        windows: tuple[float, float],
+        timed: bool = False,
     ) -> Self:
-        """Add a join whose windows are counted in tuples."""
-        return self.operator(name, node, left, right, cost=cost, selectivity=selectivity, kind="join", windows=windows)
+        """Add a join whose windows are counted in tuples or, if it is ``timed``, in seconds."""
+        return self.operator(
+            name, node, left, right, cost=cost, selectivity=selectivity, kind="join", windows=windows, timed=timed
+        )
 
     def output(
         self,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from penstock.errors import PenstockError
 from penstock.network.model import Input, Network, Operator, Output, arc_name
 
-__all__ = ["Coefficients", "Location", "cheapest_path_costs", "part_of"]
+__all__ = ["Coefficients", "Location", "cheapest_path_costs", "linearize", "part_of"]
 
 _OperatorValue = Callable[[Operator], float]
 _OutputValue = Callable[[Output], float]
@@ -212,6 +212,43 @@ class Coefficients:
         for name in network.nodes:
             groups.setdefault(root(f"on {name}"), []).append(name)
         return tuple(tuple(names) for names in groups.values())
+
+
+def linearize(network: Network, rates: Mapping[str, float]) -> Network:
+    """Return the network with the side rates of its joins with windows in seconds, at these rates of the inputs.
+
+    With w and v the windows, a and b the tuples per second that reach the sides if nothing is dropped, and s the share of pairs
+    that match, such a join puts out ``s * a * b * (w + v)`` tuples per second. If whole keys are dropped, with one keep k for
+    both sides, each key that is kept has all of its pairs, so k times as many come out: linear in k. Joins whose side rates are
+    known already, because they were measured, stay as they are. Rates are not bounded before these joins, because what exceeds
+    a bound on one side would have to be dropped on the other side too.
+
+    >>> from penstock.network import NetworkBuilder
+    >>> network = (
+    ...     NetworkBuilder().node("A").input("x").input("y")
+    ...     .join("j", "A", "x", "y", cost=1.0, selectivity=0.01, windows=(2.0, 3.0), timed=True).output("q", "j").build()
+    ... )
+    >>> join = linearize(network, {"x": 10.0, "y": 20.0}).operators["j"]
+    >>> round(10.0 * join.gain("x") + 20.0 * join.gain("y"), 9) == round(0.01 * 10.0 * 20.0 * (2.0 + 3.0), 9)
+    True
+    """
+    timed = [name for name in network.bilinear if network.operators[name].side_rates is None]
+    if not timed:
+        return network
+    operators = dict(network.operators)
+    leaving = {name: float(rates[name]) for name in network.inputs}
+    for name in network.order:
+        operator = operators[name]
+        if operator.timed and operator.side_rates is None:
+            left, right = (leaving[source] for source in operator.sources)
+            operator = operators[name] = replace(operator, side_rates=(left, right))
+        leaving[name] = sum(operator.gain(source) * leaving[source] for source in operator.sources)
+    before = set(timed)
+    for name in reversed(network.order):
+        if name in before:
+            before.update(network.operators[name].sources)
+    inputs = {name: replace(stream, max_rate=math.inf) if name in before else stream for name, stream in network.inputs.items()}
+    return Network(network.nodes, inputs, operators, network.outputs, network.bandwidths, network.work)
 
 
 def cheapest_path_costs(network: Network) -> dict[str, float]:

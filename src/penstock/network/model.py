@@ -12,10 +12,13 @@ import numpy as np
 
 from penstock.errors import PenstockError
 
-__all__ = ["Input", "Kind", "Network", "Node", "Operator", "Output", "arc_name"]
+__all__ = ["Drop", "Input", "Kind", "Network", "Node", "Operator", "Output", "arc_name"]
 
 Kind = Literal["map", "filter", "aggregate", "join", "union", "delay"]
 """What an operator does. Planners treat all kinds with one source alike: a cost and a selectivity."""
+
+Drop = Literal["rows", "keys", "windows"]
+"""What the gates before an operator with state keep or drop as a whole."""
 
 ARROW = "->"
 
@@ -64,7 +67,11 @@ class Operator:
 
     A union has at least two sources. A join has exactly two, with a window for each: its ``selectivity`` is the share of all
     pairs that match. With windows in tuples, its output is linear in the rates, because each tuple meets the whole window of the
-    other side (Staying FIT, equation 9). With windows in seconds (``timed``), it is bilinear.
+    other side (Staying FIT, equation 9). With windows in seconds (``timed``), it is a product of both rates. If whole keys are
+    dropped, with one keep for both sides, a tuple that is kept still meets all of its partners, so the output is linear in that
+    keep. How many partners that are depends on ``side_rates``, the tuples per second that reach each side if nothing is dropped.
+
+    ``drop`` says what the gates before an aggregate or a join keep or drop as a whole; ``None`` leaves that to what it does.
     """
 
     name: str
@@ -76,6 +83,8 @@ class Operator:
     windows: tuple[float, float] | None = None
     timed: bool = False
     line: int | None = field(default=None, compare=False, repr=False)
+    drop: Drop | None = None
+    side_rates: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not (_is_number(self.cost) and self.cost >= 0):
@@ -87,6 +96,19 @@ class Operator:
         if len(set(self.sources)) != len(self.sources):
             raise _error_at(self, "operator", f"reads from the same source twice: {', '.join(self.sources)}")
         self._check_sources()
+        self._check_drop()
+
+    def _check_drop(self) -> None:
+        units = {"aggregate": get_args(Drop), "join": ("rows", "keys")}.get(self.kind, ())
+        if self.drop is None or self.drop in units:
+            return
+        if self.drop not in get_args(Drop):
+            raise _error_at(self, "operator", f"drop must be one of {', '.join(get_args(Drop))}, got {self.drop!r}")
+        if self.kind == "join":
+            raise _error_at(self, "operator", "a join can't drop whole windows, since its rows meet across windows: drop keys")
+        raise _error_at(
+            self, "operator", f"drop says what is dropped before an operator with state: aggregate or join, got {self.kind}"
+        )
 
     def _check_sources(self) -> None:
         count = len(self.sources)
@@ -105,14 +127,21 @@ class Operator:
             raise _error_at(self, "operator", f"has {count} sources: its kind must be union or join, got {self.kind}")
 
     def gain(self, source: str) -> float:
-        """Return the tuples emitted per tuple from this source (Staying FIT, equation 9, for a join with windows in tuples).
+        """Return the tuples emitted per tuple from this source (Staying FIT, equation 9, for a join).
+
+        With windows in seconds, the window of the other side holds what reaches that side meanwhile if nothing is dropped: a
+        tuple of a key that is kept meets all of its partners.
 
         >>> Operator("j", "A", ("x", "y"), 1.0, 0.01, "join", windows=(100, 50)).gain("x")
+        0.5
+        >>> Operator("j", "A", ("x", "y"), 1.0, 0.01, "join", windows=(10, 5), timed=True, side_rates=(3, 10)).gain("x")
         0.5
         """
         if self.windows is None:
             return self.selectivity
-        return self.selectivity * self.windows[1 - self.sources.index(source)]
+        other = 1 - self.sources.index(source)
+        partners = self.windows[other] if self.side_rates is None else self.windows[other] * self.side_rates[other]
+        return self.selectivity * partners
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +265,7 @@ class Network:
 
     @property
     def bilinear(self) -> tuple[str, ...]:
-        """The joins with windows in seconds: their output is a product of two rates, which no linear plan can model."""
+        """The joins with windows in seconds: their output is a product of two rates, linear only in one keep of both sides."""
         return tuple(operator.name for operator in self.operators.values() if operator.timed)
 
     @property

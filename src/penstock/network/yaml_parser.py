@@ -10,7 +10,8 @@
     outputs:   {q1: {from: j, weight: 1}}
     links:     {a1->j: {bandwidth: 500}}
 
-Windows with a unit, such as ``[10s, 5s]``, are in time; without a unit they are in tuples. To run the network on Spark, say in
+Windows with a unit, such as ``[10s, 5s]``, are in time; without a unit they are in tuples. ``drop`` of an aggregate or a join
+says what is dropped whole before it: ``rows``, ``keys`` or ``windows``. To run the network on Spark, say in
 the same file what its parts read, do and write: ``format`` and ``options`` for an input or an output; ``where``, ``select``,
 ``group`` and ``agg``, ``on`` and ``how``, ``busy``, or ``function`` for an operator.
 """
@@ -26,14 +27,14 @@ import yaml
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 from penstock.network.builder import NetworkBuilder
-from penstock.network.model import Kind, Network
+from penstock.network.model import Drop, Kind, Network
 
 __all__ = ["load_network", "parse_network"]
 
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "node": ("capacity",),
     "input": ("max_rate", "floor"),
-    "operator": ("node", "from", "cost", "selectivity", "kind", "windows"),
+    "operator": ("node", "from", "cost", "selectivity", "kind", "windows", "drop"),
     "output": ("from", "weight", "floor"),
     "link": ("bandwidth",),
 }
@@ -148,6 +149,7 @@ def _add_operator(builder: NetworkBuilder, fields: _Fields, name: str) -> None:
         kind=cast("Kind", fields.text("kind", "map")),
         windows=windows,
         timed=timed,
+        drop=cast("Drop", fields.text("drop")) if fields.has("drop") else None,
         line=fields.line,
         does=fields.work(),
     )

@@ -82,7 +82,8 @@ class RateBounds:
             raise PenstockError("FIT supports neither bandwidths nor floors: use exact")
         if network.bilinear:
             raise PenstockError(
-                f"join {network.bilinear[0]!r} has windows in seconds, which FIT does not support: use windows in tuples"
+                f"join {network.bilinear[0]!r} has windows in seconds, so both of its sides must have one keep, which FIT can't "
+                "plan: use exact, or give its windows in tuples"
             )
         self.network = network
         used = {operator.node for operator in network.operators.values()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import ClassVar
 
 import highspy
@@ -9,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
+from penstock.network.coefficients import linearize
+from penstock.network.drops import Ties, derive_drops
 from penstock.network.model import Network
 from penstock.planning.flows import Flows, Vector, feasible_keep
-from penstock.planning.plan import Planner
+from penstock.planning.plan import Plan, Planner, check_rates
 from penstock.planning.program import build_program
+from penstock.planning.tie_rows import TieRows
 
 __all__ = ["Exact"]
 
@@ -27,10 +32,11 @@ class Exact(Planner):
 
     It supports chains, splits, unions, joins with windows in tuples, streams that merge and split again, and any graph of nodes.
     In addition to the paper it supports links with a ``bandwidth`` (future work in section 10) and a ``floor``, the minimum
-    share of an input or an output.
+    share of an input or an output. Locations that must drop the same windows or keys get one keep. So joins with windows in
+    seconds can be planned: their output is linear in one keep of both sides, with a factor that depends on the rates.
 
-    Where it fails: joins with windows in seconds are bilinear and rejected. Maximum throughput is not fair; an expensive query
-    may get nothing unless it has a floor. Floors that overload a node by themselves raise an error.
+    Where it fails: maximum throughput is not fair; an expensive query may get nothing unless it has a floor. Floors that overload
+    a node by themselves raise an error. Before a join with windows in seconds the program is built anew for other rates.
 
     Parameters
     ----------
@@ -38,6 +44,8 @@ class Exact(Planner):
         The network to plan for.
     flows
         The flows of the network, if they are already known.
+    ties
+        Which locations share one keep, and where nothing is dropped; by default, as follows from the operators.
 
     Examples
     --------
@@ -61,8 +69,13 @@ class Exact(Planner):
     """
 
     name: ClassVar[str] = "exact"
+    _ties_keeps: ClassVar[bool] = True
 
-    def __init__(self, network: Network, flows: Flows | None = None) -> None:
+    def __init__(self, network: Network, flows: Flows | None = None, *, ties: Ties | None = None) -> None:
+        self._ties = derive_drops(network).ties if ties is None else ties
+        self._declared = network
+        reference = {name: stream.max_rate if math.isfinite(stream.max_rate) else 1.0 for name, stream in network.inputs.items()}
+        network = linearize(network, reference)
         super().__init__(network, flows)
         flows = self.flows
         floors = np.array([output.floor for output in network.outputs.values()])
@@ -72,6 +85,17 @@ class Exact(Planner):
         self._input_floors = np.array([stream.floor for stream in network.inputs.values()])
         self._inputs = np.arange(len(flows.inputs), dtype=np.int32)
         self._model = self.program.to_highs()
+        self._tie_rows = TieRows(self._model, self.program, flows, self._ties)
+
+    def plan(self, rates: Mapping[str, float]) -> Plan:
+        """Return the plan for these rates; see ``Planner.plan``."""
+        if self.network is self._declared:
+            return super().plan(rates)
+        check_rates(self._declared, rates)
+        return Exact(linearize(self._declared, rates), ties=self._ties).plan(rates)
+
+    def _evaluate(self, rates: Vector, keep: Vector, *, overloaded: bool, notes: tuple[str, ...]) -> Plan:
+        return super()._evaluate(rates, self._tie_rows.equalize(keep, rates), overloaded=overloaded, notes=notes)
 
     def score(self, rates: Vector) -> float:
         """Return the optimal score at these rates, without the checks of ``plan``."""
@@ -90,6 +114,7 @@ class Exact(Planner):
     def _solve(self, rates: Vector) -> None:
         upper = rates / self.program.unit[: rates.size]
         self._model.changeColsBounds(upper.size, self._inputs, self._input_floors * upper, upper)
+        self._tie_rows.update(rates)
         if self._floors:
             full = self.flows.through @ self.flows.propagate(rates, np.ones(len(self.flows.locations)))
             for row, (output, floor) in enumerate(self._floors.items(), start=self.program.height - len(self._floors)):

@@ -43,10 +43,11 @@ class Flows:
     """
 
     def __init__(self, network: Network, *, entries: bool = False) -> None:
-        if network.bilinear:
+        unknown = [name for name in network.bilinear if network.operators[name].side_rates is None]
+        if unknown:
             raise PenstockError(
-                f"join {network.bilinear[0]!r} has windows in seconds: its output is a product of two rates, which no linear "
-                "plan can model; give its windows in tuples, or shed both sides by key with one common keep"
+                f"join {unknown[0]!r} has windows in seconds: how much it puts out per tuple depends on the rates of both sides, "
+                "which only exact plans for; use exact, or give its windows in tuples"
             )
         self.network = network
         derived = Coefficients(network)

@@ -83,8 +83,15 @@ class Planner(ABC):
     name: ClassVar[str]
     _plans_ahead: ClassVar[bool] = False
     """Whether the method prepares plans before it knows the rates."""
+    _ties_keeps: ClassVar[bool] = False
+    """Whether the method can give several locations one keep."""
 
     def __init__(self, network: Network, flows: Flows | None = None) -> None:
+        if network.bilinear and not self._ties_keeps:
+            raise PenstockError(
+                f"join {network.bilinear[0]!r} has windows in seconds, so both of its sides must have one keep, which "
+                f"{self.name} can't plan: use exact, or give its windows in tuples"
+            )
         self.network = network
         self.flows = flows if flows is not None else Flows(network)
 

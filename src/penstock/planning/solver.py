@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
 from penstock.network.coefficients import cheapest_path_costs
+from penstock.network.drops import Ties
 from penstock.network.model import Network
 from penstock.planning.exact import Exact
 from penstock.planning.floors import remove_floors
@@ -174,7 +175,7 @@ class Solver(Planner):
         self._limits = np.array([stream.max_rate for stream in network.inputs.values()])
         # Beyond the useful rate, more of an input changes nothing: such rates are treated like those at the edge of the space.
         sides = np.minimum(self._limits, 2.0 * useful_rates(network))[self._has_worth]
-        self._plans = Parametric(Exact(network, self.flows)) if scorer is None else _PointByPoint(scorer)
+        self._plans = Parametric(Exact(network, self.flows, ties=Ties())) if scorer is None else _PointByPoint(scorer)
         self._all_have_worth = bool(self._has_worth.all())
         self._tree = RegionQuadtree(sides.tolist())
         self._points = _PlannedPoints(self._plans, self.flows, sides, self._has_worth)

@@ -155,3 +155,19 @@ def test_whole_keys_are_not_cut_by_age(unit: Any, column: str | None, has_ages: 
     gate = SlotGate("in", EqualShare(), unit_name=unit)
     gate.arrival_column = column
     assert gate.has_ages is has_ages
+
+
+def test_gates_that_decide_alike_wait_for_the_one_that_is_ahead() -> None:
+    unit = WholeWindows("t", "1s")
+    gates = [WindowGate(name, unit, seed=5) for name in ("one", "two")]
+    for gate in gates:
+        gate.decide_with([other for other in gates if other is not gate])
+        assert gate.entries(0.5) == (1.0,), "no time is known yet"
+    gates[0].update_event_time(7_500_000)
+    for gate in gates:
+        assert gate.entries(0.5) == (0.5, 8.0), "also at the gate that no row has reached"
+        gate.put_in_force(gate.entries(0.5))
+    gates[1].update_event_time(9_100_000)
+    assert [gate.entries(0.25) for gate in gates] == [(0.25, 10.0)] * 2
+    fates = [gate.ring.fate(np.arange(0, 200)) for gate in gates]
+    assert fates[0].tolist() == fates[1].tolist()

@@ -44,8 +44,8 @@ class _HashedUnit(ABC):
 class _Rows(_HashedUnit):
     name = "row"
 
-    def __init__(self, gate: str, identity: tuple[str, ...]) -> None:
-        self.seed = gate_seed(gate)
+    def __init__(self, seed_name: str, identity: tuple[str, ...]) -> None:
+        self.seed = gate_seed(seed_name)
         self._identity = identity
 
     def columns(self, schema: StructType) -> list[Column]:  # noqa: ARG002 - rows are hashed as they are
@@ -84,7 +84,9 @@ class RowFilter:
         self._spark = spark
         self._name, self._arrival = specification.name, specification.arrival
         self._unit = (
-            _Keys(unit) if isinstance(unit, WholeKeys) else _Rows(specification.name, specification.identity_columns(schema))
+            _Keys(unit)
+            if isinstance(unit, WholeKeys)
+            else _Rows(specification.seed_name or specification.name, specification.identity_columns(schema))
         )
         index = class_index_of(specification)
         shares = index.shares()

@@ -57,6 +57,8 @@ class GateSpecification:
     unit: WholeKeys | WholeWindows | None = None
     buckets: Buckets | None = None
     clocked: Clocked | None = None
+    seed_name: str | None = None
+    """Decides, if not the name, which rows or windows are dropped: gates that share it decide alike."""
 
     @property
     def is_bounded_by_arrival(self) -> bool:

@@ -39,7 +39,7 @@ class WindowFilter:
         self.group_types = {name: schema[name].dataType.simpleString() for name in self.unit.by}
         self.whole_tag = new_tag()
         """Marks the condition on results, so that a plan shows whether it is there."""
-        self._seed = gate_seed(specification.name)
+        self._seed = gate_seed(specification.seed_name or specification.name)
         self.state = WindowGate(specification.name, self.unit, self._seed)
         self.state.arrival_column = specification.arrival
         by_window, by_row = self.state.ring.tables()
