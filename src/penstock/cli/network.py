@@ -106,7 +106,7 @@ def _show(network: Network, coefficients: Coefficients, drops: Drops) -> None:
         console.print(f"with one keep, to drop the same: {', '.join(group)}", markup=False)
     for name in network.bilinear:
         console.print(
-            f"join {name}: its windows are in seconds, so whole keys are dropped with one keep for both sides; only exact plans it",
+            f"join {name}: its windows are in seconds, so keys are dropped with one keep for both sides; only exact plans it",
             markup=False,
         )
     for note in drops.notes:

@@ -130,14 +130,18 @@ def _strip_brackets(text: str) -> str:
     return text
 
 
-def trace_columns(operator: Operator, work: Mapping[str, Any], columns: tuple[str, ...]) -> tuple[str, ...]:
+def trace_columns(
+    operator: Operator, work: Mapping[str, Any], columns: tuple[str, ...], *, trusts_functions: bool = False
+) -> tuple[str, ...]:
     """Return what columns of a stateless operator's output are called in its input; raise ``Untraceable`` if it computes them.
 
-    A function is taken to leave columns as they are, as long as it keeps their names.
+    A function may compute any column. One that is trusted leaves these columns, and their names, as they are.
 
     >>> trace_columns(Operator("m", "A", ("i",), 0.0), {"select": ("id as key", "t")}, ("key", "t"))
     ('id', 't')
     """
+    if "function" in work and not trusts_functions:
+        raise Untraceable(f"operator {operator.name!r} is a function, which may compute column {columns[0]!r}")
     if operator.kind != "map" or "select" not in work:
         return columns
     return tuple(_find_definition(operator.name, _to_texts(work["select"]), name) for name in columns)

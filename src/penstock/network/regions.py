@@ -145,6 +145,7 @@ class Region:
         ``columns`` are those at the operator, by source.
         """
         on_arc: dict[tuple[str, str], tuple[str, ...] | Untraceable] = {}
+        is_asked = self.operator.drop is not None or self.operator.timed  # then whoever asked answers for functions
         for source in self._downstream_first:
             for target in self.arcs[source]:
                 if target == self.operator.name:
@@ -156,7 +157,7 @@ class Region:
                     continue
                 try:
                     on_arc[source, target] = trace_columns(
-                        self.network.operators[target], self.network.work.get(target, {}), behind
+                        self.network.operators[target], self.network.work.get(target, {}), behind, trusts_functions=is_asked
                     )
                 except Untraceable as reason:
                     on_arc[source, target] = reason

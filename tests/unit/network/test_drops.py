@@ -248,3 +248,14 @@ def test_each_of_many_operators_with_state_has_its_unit() -> None:
     drops = derive_drops(network(text, outputs, "A: ", ", ".join(f"i{k}: " for k in range(300))))
     assert units(drops) == {f"A i{k}": "whole windows of t, 5 s" for k in range(300)}
     assert not drops.ties
+
+
+def test_what_a_function_leaves_alone_must_be_said() -> None:
+    text = f"""
+  f: {{node: A, from: i, cost: 1, function: "m:f"}}
+  n: {{node: A, from: f, cost: 1, {WINDOWS}}}"""
+    drops = derive_drops(network(text, nodes="A: ", inputs="i: "))
+    assert not drops.units
+    assert "operator 'f' is a function, which may compute column 't'" in drops.notes[0]
+    drops = derive_drops(network(text.replace("agg:", "drop: windows, agg:"), nodes="A: ", inputs="i: "))
+    assert units(drops) == {"A i": "whole windows of t, 5 s"}

@@ -89,3 +89,10 @@ def test_columns_are_followed_through_names_and_stars() -> None:
         trace_columns(*map_of("*", "a + 1 as b"), ("b",))
     with pytest.raises(Untraceable, match="operator 'm' does not pass on column 'c'"):
         trace_columns(*map_of("a"), ("c",))
+
+
+def test_a_function_is_trusted_only_if_someone_answers_for_it() -> None:
+    operator, work = Operator("f", "A", ("i",), 0.0), {"function": "m:f"}
+    assert trace_columns(operator, work, ("a",), trusts_functions=True) == ("a",)
+    with pytest.raises(Untraceable, match="operator 'f' is a function, which may compute column 'a'"):
+        trace_columns(operator, work, ("a",))

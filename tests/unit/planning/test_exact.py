@@ -14,7 +14,7 @@ from penstock.planning import (
 )
 
 
-def test_joins_with_windows_in_seconds_are_rejected_with_a_remedy() -> None:
+def test_a_join_with_windows_in_seconds_has_one_keep_for_both_sides() -> None:
     network = (
         NetworkBuilder()
         .node("A")
@@ -24,8 +24,9 @@ def test_joins_with_windows_in_seconds_are_rejected_with_a_remedy() -> None:
         .output("q", "j")
         .build()
     )
-    with pytest.raises(PenstockError, match=r"join 'j' has windows in seconds.*shed both sides by key"):
-        Exact(network)
+    plan = Exact(network).plan({"x": 1.0, "y": 3.0})
+    assert plan.keep == pytest.approx({"x": 0.25, "y": 0.25})
+    assert plan.score == pytest.approx(0.25 * 1.0 * 3.0 * (10.0 + 5.0))
 
 
 def test_bandwidth_pushes_the_drop_upstream() -> None:
