@@ -36,6 +36,7 @@ START = 1_700_000_000
 FILES, ROWS = 3, 400  # of four seconds each
 TOTAL = FILES * ROWS
 KEYS = 97
+AHEAD = 120  # rows
 NETWORK = """
 nodes: {A: , B: }
 inputs:
@@ -67,8 +68,8 @@ outputs: {windows: {from: n}, pairs: {from: w}}
 
 
 def write_inputs(root: Path) -> None:
-    """Files of four seconds each, a row every ten milliseconds; x and y have keys, and i and k are a little apart."""
-    for name, shift_us in (("i", 0), ("k", 3_000), ("x", 0), ("y", 5_000)):
+    """Files of four seconds each, a row every ten milliseconds; x and y have keys, and k is windows ahead of i."""
+    for name, shift_us in (("i", 0), ("k", AHEAD * 10_000), ("x", 0), ("y", 5_000)):
         (root / name).mkdir()
         for number in range(FILES):
             seq = np.arange(number * ROWS, (number + 1) * ROWS)
@@ -142,13 +143,16 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 
 def compute_fates(journal: Any, gate: str, seed_name: str) -> tuple[np.ndarray, list[tuple[float, ...]]]:
-    """Return which rows a gate of windows keeps by its journal, and what was decided, computed without Spark."""
+    """Return which rows a gate of windows keeps by its journal, and what was decided, computed without Spark.
+
+    The rows of i are the first ``TOTAL``, those of k the last.
+    """
     ring = WindowRing(WholeWindows("t", "500ms"), gate_seed(seed_name))
     decisions = [decision.gates[gate] for decision in journal.decisions]
     for entries in decisions:
         if len(entries) == 2:
             ring.decide(int(entries[1]), entries[0])
-    return ring.fate(2 * START + np.arange(TOTAL) // 50), decisions
+    return ring.fate(2 * START + np.arange(TOTAL + AHEAD) // 50), decisions
 
 
 def test_results_of_a_shed_network_are_a_subset_row_for_row(session: SparkSession, network: Network, tmp_path: Path) -> None:
@@ -170,17 +174,17 @@ def test_results_of_a_shed_network_are_a_subset_row_for_row(session: SparkSessio
     assert decided_i == decided_k
     assert kept_i.tolist() == kept_k.tolist()
     assert 0.3 * TOTAL < kept_i.sum() < TOTAL
+    on_n = kept_i & kept_n
     in_keys = int((draws[np.arange(TOTAL) % KEYS] < 0.5).sum())
     assert shed["ledger"] == {
-        "A i": [TOTAL, int(kept_i.sum())],
-        "A k": [TOTAL, int(kept_i.sum())],
+        "A i": [TOTAL, int(kept_i[:TOTAL].sum())],
+        "A k": [TOTAL, int(kept_i[AHEAD:].sum())],
         "A x": [TOTAL, in_keys],
         "B y": [TOTAL, in_keys],
         "B a->w": [in_keys, in_keys],
-        "B u->n": [2 * int(kept_i.sum()), 2 * int((kept_i & kept_n).sum())],
+        "B u->n": [int(kept_i[:TOTAL].sum() + kept_i[AHEAD:].sum()), int(on_n[:TOTAL].sum() + on_n[AHEAD:].sum())],
     }
-    starts = {2 * START + number for number in np.flatnonzero((kept_i & kept_n)[::50]).tolist()}
-    assert {2 * start for start, _, _ in windows} <= starts
+    assert {2 * start for start, _, _ in windows} <= {2 * START + number for number in np.flatnonzero(on_n[::50]).tolist()}
 
 
 def test_units_that_spark_cant_keep_whole_are_refused(session: SparkSession, tmp_path: Path, network: Network) -> None:

@@ -49,8 +49,9 @@ def check_deployable(network: Network) -> None:
     Raises
     ------
     PenstockError
-        If a node runs no operator, or an output reads an input directly.
+        If a node runs no operator, an output reads an input directly, or what an operator asks to be dropped can't be.
     """
+    derive_drops(network)
     used = {operator.node for operator in network.operators.values()}
     for name, node in network.nodes.items():
         if name not in used:

@@ -129,6 +129,8 @@ def derive_drops(network: Network) -> Drops:
             demands.append(_ask(region))
         except Untraceable as reason:
             notes.append(_refuse(network.operators[name], str(reason)))
+        if "outer" in str(network.work.get(name, {}).get("how", "")):
+            notes.append(f"join {name!r} is an outer one: while keeps change, it may show a row without the partner that it has")
         if region.states and region.operator.kind == "aggregate":
             first = region.states[0]
             notes.append(f"aggregate {name!r} reads what {first!r} makes: what is dropped before that may be part of its windows")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
 from penstock.network.coefficients import Coefficients
+from penstock.network.drops import derive_drops
 from penstock.network.model import Network
 from penstock.planning.floors import FloorReserve
 from penstock.planning.flows import Flows, Vector, feasible_keep
@@ -112,7 +113,7 @@ class Planner(ABC):
         planned, notes = check_rates(self.network, rates)
         if not any(operator.cost for operator in self.network.operators.values()) and not self.network.bandwidths:
             notes = (*notes, "no operator has a cost, so nothing is ever overloaded")
-        notes = (*notes, *self._caveats())
+        notes = (*notes, *self._caveats(), *self._loose_ties)
         offered = np.array([float(rates[name]) for name in self.network.inputs])
         if not self.flows.is_overloaded(offered):
             return self._evaluate(offered, np.ones(len(self.flows.locations)), overloaded=False, notes=notes)
@@ -153,6 +154,12 @@ class Planner(ABC):
     def _caveats(self) -> tuple[str, ...]:
         """Return notes for every plan of this planner."""
         return ()
+
+    @cached_property
+    def _loose_ties(self) -> tuple[str, ...]:
+        """Notes on the locations that must share one keep, for methods that plan each location by itself."""
+        groups = () if self._ties_keeps else derive_drops(self.network).ties.groups
+        return tuple(f"{', '.join(group)} must have one keep to drop the same: they get the least of theirs" for group in groups)
 
     def _drop_worthless_first(self, rates: Vector) -> Vector:
         """Return the keeps of a method that plans in advance, which first drops every input that adds nothing to the score.

@@ -208,3 +208,9 @@ def test_planners_that_know_no_common_keep_refuse_timed_joins_by_name() -> None:
             with pytest.raises(PenstockError, match=r"join 'j' has windows in seconds.*use exact") as found:
                 planner_named(name, each, **({"error": 0.3} if name == "early-fit" else {}))
             assert "\n" not in str(found.value)
+
+
+def test_planners_that_know_no_common_keep_say_what_becomes_of_theirs() -> None:
+    plan = planner_named("greedy", parse_network(UNION)).plan({"i": 1.0, "j": 1.0, "k": 1.0})
+    assert "i, j must have one keep to drop the same: they get the least of theirs" in plan.notes
+    assert not Exact(parse_network(UNION)).plan({"i": 1.0, "j": 1.0, "k": 1.0}).notes
