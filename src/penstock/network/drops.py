@@ -286,6 +286,7 @@ class _Resolution:
 
     def _make_units(self, demands: list[_Demand], groups: Mapping[GateId, str]) -> dict[GateId, GateUnit]:
         units: dict[GateId, GateUnit] = {}
+        open_groups = _find_open(demands, groups)
         longest: dict[str, Window] = {}
         for demand in demands:
             for gate in demand.columns:
@@ -293,27 +294,25 @@ class _Resolution:
                     known = longest.get(groups[gate])
                     longest[groups[gate]] = demand.window if known is None or demand.window.holds(known) else known
         for demand in demands:
-            for layer in demand.layers:
-                for entry in layer.entries:
-                    gate, before = entry.gate, units.get(entry.gate)
-                    columns, window = demand.columns[gate], longest.get(groups[gate])
-                    is_open = _is_open(demand, layer) or (before is not None and before.is_open)
-                    if demand.kind == "windows" and window is not None:
-                        window = Window(columns[0], window.length, window.slide, window.offset)
-                        units[gate] = GateUnit("windows", window=window, group=groups[gate], is_open=is_open)
-                    else:
-                        units[gate] = GateUnit("keys", columns, group=groups[gate], is_open=is_open)
+            for gate, columns in demand.columns.items():
+                group, window = groups[gate], longest.get(groups[gate])
+                if demand.kind == "windows" and window is not None:
+                    window = Window(columns[0], window.length, window.slide, window.offset)
+                    units[gate] = GateUnit("windows", window=window, group=group, is_open=group in open_groups)
+                else:
+                    units[gate] = GateUnit("keys", columns, group=group, is_open=group in open_groups)
         return units
 
     def _tie(self, demands: list[_Demand], groups: Mapping[GateId, str]) -> Ties:
         """Return what plans must respect: they know inputs and splits, not the gates where rows enter a node."""
         tied: dict[str, dict[str, None]] = {}
         fixed: dict[str, None] = {}
+        open_groups = _find_open(demands, groups)
         for demand in demands:
             for layer in demand.layers:
                 for entry in layer.entries:
                     if layer.name.startswith("split"):
-                        if _is_open(demand, layer):
+                        if groups[entry.gate] in open_groups:
                             fixed[entry.gate.name] = None
                         else:
                             tied.setdefault(groups[entry.gate], {})[entry.gate.name] = None
@@ -322,6 +321,13 @@ class _Resolution:
                             fixed[entry.gate.name] = None
                         tied.setdefault(groups[entry.gate], {})[entry.source] = None
         return Ties(tuple(tuple(names) for names in tied.values() if len(names) > 1), frozenset(fixed))
+
+
+def _find_open(demands: list[_Demand], groups: Mapping[GateId, str]) -> set[str]:
+    """Return the groups that let everything pass: one of their gates must, for one of the demands, and they decide alike."""
+    return {
+        groups[entry.gate] for demand in demands for layer in demand.layers if _is_open(demand, layer) for entry in layer.entries
+    }
 
 
 def _is_open(demand: _Demand, layer: Layer) -> bool:
