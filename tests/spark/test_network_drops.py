@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 START = 1_700_000_000
-FILES, ROWS = 3, 400  # of four seconds each
-TOTAL = FILES * ROWS
+FILES = 3  # of four seconds each
+TOTAL = FILES * 400
 KEYS = 97
 AHEAD = 120  # rows
 NETWORK = """
@@ -68,11 +68,10 @@ outputs: {windows: {from: n}, pairs: {from: w}}
 
 
 def write_inputs(root: Path) -> None:
-    """Files of four seconds each, a row every ten milliseconds; x and y have keys, and k is windows ahead of i."""
+    """A row every ten milliseconds; i and k have a file for each batch, with k windows ahead, and x and y have keys."""
     for name, shift_us in (("i", 0), ("k", AHEAD * 10_000), ("x", 0), ("y", 5_000)):
         (root / name).mkdir()
-        for number in range(FILES):
-            seq = np.arange(number * ROWS, (number + 1) * ROWS)
+        for number, seq in enumerate(np.split(np.arange(TOTAL), FILES if name in "ik" else 1)):
             micros = START * 1_000_000 + seq * 10_000 + shift_us
             keys = seq % KEYS if name in "xy" else seq
             table = pa.table({"t": pa.array(micros, pa.timestamp("us", tz="UTC")), "seq": pa.array(keys, pa.int64())})
@@ -201,3 +200,26 @@ def test_units_that_spark_cant_keep_whole_are_refused(session: SparkSession, tmp
     assert said.startswith("gates 'x' and 'y' drop whole keys of different types (bigint and string)")
     said = refusal(text.replace("'500 milliseconds'", "'100 microseconds'"))
     assert said.startswith("gate 'i' remembers what it decided of the last 6,143 windows")
+
+
+def test_the_gates_at_both_ends_of_an_arc_drop_independently(session: SparkSession, tmp_path: Path, network: Network) -> None:
+    """An arc behind a split has a gate on the node of the split and one where it enters the next node."""
+    source = NETWORK.partition("  i: {")[2].partition(", options")[0]
+    split = parse_network(
+        f"""
+nodes: {{A: , B: }}
+inputs: {{i: {{{source}, options: {{path: {network.work["i"]["options"]["path"]}}}}}}}
+operators:
+  s: {{node: A, kind: map, from: i, cost: 0, select: [seq]}}
+  x: {{node: B, kind: map, from: s, cost: 0, select: [seq]}}
+  y: {{node: A, kind: map, from: s, cost: 0, select: [seq]}}
+outputs: {{q: {{from: x}}, r: {{from: y}}}}
+"""
+    )
+    df = session.range(4_000).withColumnRenamed("id", "seq")
+    for name, of_query in (("A", "arc_gates"), ("B", "entry_gates")):
+        deployment = Deployment(session, split, name, DirectoryTransport(tmp_path), tmp_path)
+        (gate,) = (gates["s->x"] for query in deployment.queries if "s->x" in (gates := getattr(query, of_query)))
+        gate.publish(gate.state.put_in_force(gate.state.entries(0.5)))
+        df = gate.apply(df)
+    assert 0.2 * 4_000 < df.count() < 0.3 * 4_000
