@@ -154,8 +154,10 @@ def test_inputs_of_one_window_get_one_keep() -> None:
 
 
 def test_a_rate_above_its_maximum_leaves_the_keep_common() -> None:
-    plan = Exact(parse_network(UNION.replace("i: ,", "i: {max_rate: 0.1},"))).plan({"i": 0.2, "j": 0.1, "k": 0.0})
-    assert plan.keep["i"] == plan.keep["j"] <= 0.5
+    exact = Exact(parse_network(UNION.replace("i: ,", "i: {max_rate: 0.1},")))
+    plan = exact.plan({"i": 0.6, "j": 0.2, "k": 0.0})  # 3 * 0.6 + 0.2 = 2 seconds of work per second
+    assert plan.keep["i"] == plan.keep["j"] == pytest.approx(0.5)
+    assert exact.plan({"i": 0.2, "j": 0.1, "k": 0.0}).keep["i"] == 1.0, "nothing is overloaded"
 
 
 SPLIT = """
