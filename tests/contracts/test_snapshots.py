@@ -32,6 +32,7 @@ from penstock.estimate import (
     DiagonalFilter,
     LinearFilter,
     OperatorCosts,
+    Selectivities,
     SelectivityEstimator,
 )
 from penstock.las import CostSketch
@@ -149,6 +150,11 @@ def drive_selectivity(model: SelectivityEstimator, step: tuple[int, int]) -> Any
     return model.estimate
 
 
+def drive_selectivities(model: Selectivities, step: tuple[int, int]) -> Any:
+    model.update(np.array([0, 1]), step, [step[0] // 2, step[1] // 3])
+    return model.values.tolist(), model.errors.tolist()
+
+
 def drive_bucket_costs(model: BucketCosts, step: tuple[np.ndarray, float, bool]) -> Any:
     counts, total_s, from_total = step
     if from_total:
@@ -228,6 +234,7 @@ DRIVERS = {
     RowRamp: Driver(lambda: RowRamp(500.0), st.tuples(rows, seconds, st.booleans()), drive_ramp),
     BatchClock: Driver(BatchClock, capped_observations(), drive_clock),
     SourceLag: Driver(SourceLag, capped_observations(), drive_lag),
+    Selectivities: Driver(lambda: Selectivities([0.5, 0.2]), st.tuples(rows, rows), drive_selectivities),
     SelectivityEstimator: Driver(lambda: SelectivityEstimator(0.5), st.tuples(rows, rows), drive_selectivity),
     WindowRing: Driver(
         lambda: WindowRing(WholeWindows("t", "2s", "1s"), seed=1),

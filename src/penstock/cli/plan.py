@@ -60,12 +60,14 @@ def plan(  # noqa: PLR0917 - typer makes options of them
 ) -> None:
     """Show how much to drop where when a network of queries receives more than it can process."""
     from penstock.network import load_network  # noqa: PLC0415 - commands load what they need
+    from penstock.network.garbage import pause_collector  # noqa: PLC0415
 
     loaded = load_network(network)
     parsed_rates = parse_rates(rates, "--rates")
     sizes = {"max_entries": max_entries, "max_programs": max_programs}
-    planner = _make_planner(loaded, method, epsilon, sizes, means=means, workload=workload, rates=parsed_rates)
-    result = planner.plan(parsed_rates)
+    with pause_collector():
+        planner = _make_planner(loaded, method, epsilon, sizes, means=means, workload=workload, rates=parsed_rates)
+        result = planner.plan(parsed_rates)
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2))
     else:
@@ -179,9 +181,11 @@ def _show(network: Network, plan: Plan, planner: Planner) -> None:
         console.print(draw_network(network, plan))
     if dropping:
         table = Table("drop location", "keep", "drop", title="plan", title_justify="left")
-        for name, keep in dropping.items():
+        for name, keep in list(dropping.items())[:_MOST_SHOWN]:
             table.add_row(Text(name), f"{keep:.4f}", f"{1 - keep:.1%}")
         console.print(table)
+        if len(dropping) > _MOST_SHOWN:
+            console.print(f"and {len(dropping) - _MOST_SHOWN:,} more drop locations; --json prints all of them", markup=False)
     console.print(_tabulate_nodes(plan))
     outputs = Table("output", "tuples/s", "weight", title="outputs", title_justify="left")
     for name, rate in list(plan.throughput.items())[:_MOST_SHOWN]:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.coordination.batch_times import BatchTimes
+from penstock.coordination.entry_loads import EntryLoads
 from penstock.coordination.mailbox import Mailbox, NoMailbox
 from penstock.coordination.manager import Limits, Manager
-from penstock.coordination.measurements import Measurements, apply_measurements, entries_of
-from penstock.coordination.message_exchange import MessageExchange
+from penstock.coordination.measurements import Measurements, entries_of
+from penstock.coordination.message_exchange import MessageExchange, describe
 from penstock.coordination.node_statistics import NodeStatistics
 from penstock.coordination.token_bucket import TokenBucket
-from penstock.network.coefficients import Coefficients, part_of
 from penstock.network.model import Network
 
 __all__ = ["Agent"]
@@ -73,7 +73,8 @@ class Agent:
             entry: TokenBucket(pace_s, is_steady=entry.partition("->")[0] in network.inputs)
             for entry in entries_of(network, node)
         }
-        self._loads = Coefficients(part_of(network, node)).load
+        self._entry_loads = EntryLoads(network, node)
+        self._loads = self._entry_loads.compute(Measurements.from_declaration(network, node))
         self._turns = {query: index for index, query in enumerate(queries)}
         self._limits = Limits()
         self._is_batch_cut = False
@@ -108,16 +109,23 @@ class Agent:
                     bucket.add_batch(rows[entry], now)
                 else:
                     bucket.expire(now)
-            self._limits = self.manager.decide(self._rates())
+            self._limits = self._ask_manager()
             keep = self._admit(query, rows)
             if self.manager.is_guarded:
                 self._cut(rows, keep)
             measurements = self.measurements
-            network = apply_measurements(self.network, {self.node: measurements})
-            self._loads = Coefficients(part_of(network, self.node)).load
-            self.manager.learn(measurements)
+            self._loads = self._entry_loads.compute(measurements)
+            self._messages.tell(measurements)
             self._messages.send(now)
             return keep
+
+    def _ask_manager(self) -> Limits:
+        """Return the manager's limits. If it fails, its last ones stay in force, and the guard bounds the batch anyway."""
+        try:
+            return self.manager.decide(self._rates())
+        except Exception as error:  # whatever a planner runs into: the batch runs
+            self._messages.note(f"the manager failed, so its last limits stay in force: {describe(error)}")
+            return self._limits
 
     def _admit(self, query: str, rows: Mapping[str, int]) -> dict[str, float]:
         """Spend the allowances of a batch's entries on it and return what each gate keeps."""
@@ -220,7 +228,7 @@ class Agent:
         for bucket in self._buckets.values():
             bucket.expire(now_s)
         if self._rates() != before:
-            self.manager.learn(self.measurements)
+            self._messages.tell(self.measurements)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 

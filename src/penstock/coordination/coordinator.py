@@ -7,12 +7,18 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.coordination.mailbox import Mailbox, Message
 from penstock.coordination.measurements import (
+    FactsOfNode,
     Measurements,
+    OperatorTable,
     apply_measurements,
     compute_flows,
     entries_of,
@@ -21,8 +27,10 @@ from penstock.coordination.measurements import (
 from penstock.errors import PenstockError
 from penstock.filesystem import write_atomically
 from penstock.network.drops import derive_drops
+from penstock.network.facts import Facts
 from penstock.network.model import ARROW, Network, arc_name
 from penstock.planning import PLANNERS, Plan, Planner, planner_named
+from penstock.planning.flows import Flows
 
 __all__ = ["Coordinator"]
 
@@ -40,13 +48,15 @@ class Coordinator:
 
     It runs the four phases of Staying FIT:
 
-    1. *Advance planning*: a planner for the network as measured. It is built again when a cost, a selectivity or a capacity has
-       changed by more than 2% (``exact`` and ``greedy``, which plan at the moment) or 5% (those that plan in advance).
+    1. *Advance planning*: a planner for the network as measured. When a cost, a selectivity or a capacity has changed by more
+       than 2%, ``exact`` and ``greedy``, which plan at the moment, take the new numbers in place; those that plan in advance are
+       built again after 5%.
     2. *Load monitoring*: the nodes report the rates at their inputs.
     3. *Plan selection*: ``plan(rates)``.
     4. *Plan implementation*: each node gets a plan the first time it is chosen, and from then on its number.
 
-    ``step`` does what there is to do and returns at once.
+    ``step`` does what there is to do and returns at once. A planner that fails leaves the last plan in force; ``status`` says
+    why.
 
     Parameters
     ----------
@@ -90,12 +100,20 @@ class Coordinator:
         self.method = method
         self._mailbox, self._clock, self._state, self._options = mailbox, clock, state, options
         self._tolerance = _TOLERANCE.get(method, 0.05)
-        self._nodes = tuple(node for node in network.nodes if any(o.node == node for o in network.operators.values()))
+        self._nodes = tuple(node for node, operators in network.by_node.items() if operators)
         self._entries = {node: entries_of(network, node) for node in self._nodes}
         self._tied = _find_tied_entries(network, self._entries)
         self.measurements: dict[str, Measurements] = {}
-        self._planned_with: dict[str, Measurements] = {}
+        self._reporting: set[str] = set()  # nodes that have reported all of their operators since the start
+        index = {name: number for number, name in enumerate(network.operators)}
+        self._facts_of_nodes = {node: FactsOfNode(network, node, index) for node in self._nodes}
+        self._facts = Facts.from_declaration(network)  # as measured
+        self._planned_with = self._facts
         self._planner = self._make_planner()
+        # What a join with windows in seconds puts out depends on the rates, so that flows differ by more than their numbers.
+        self._entry_flows = None if network.bilinear else Flows(network, entries=True)
+        self._refusal: str | None = None
+        self._failure: str | None = None
         self._numbers: dict[str, int] = {}  # by the plan's limits; the least recently used first
         self._last_number = 0
         self._plans: dict[int, Plan] = {}
@@ -113,6 +131,15 @@ class Coordinator:
         """Return a planner for the network as measured."""
         network = apply_measurements(self.network, self.measurements)
         return planner_named(self.method, network if self.method in _BOUNDED else remove_rate_bounds(network), **self._options)
+
+    def _update_planner(self) -> None:
+        """Let the planner plan for the network as measured: one that plans at the moment takes new numbers, others start anew."""
+        if self.method in _BOUNDED or self._entry_flows is None:
+            self._planner = self._make_planner()
+        else:
+            self._planner.update(self._facts)
+        if self._entry_flows is not None:
+            self._entry_flows.update(self._facts)
 
     def step(self) -> bool:
         """Act on the messages that have arrived.
@@ -145,6 +172,14 @@ class Coordinator:
             measurements = Measurements.from_body(message.body)
             if measurements.node != message.sender:
                 raise PenstockError(f"these are the measurements of another node, {measurements.node!r}")
+            self._facts = self._facts_of_nodes[measurements.node].enter(measurements, self._facts)
+            if message.body.get("is_whole", True):
+                self._reporting.add(message.sender)
+            elif message.sender not in self._reporting:  # it reports changes, and the start is missing
+                self._mailbox.send(message.sender, "report", {})
+            if message.sender in self.measurements:
+                known, changes = (OperatorTable.of(m.operators) for m in (self.measurements[message.sender], measurements))
+                measurements = replace(measurements, operators=known.replace(changes))
             self.measurements[measurements.node] = measurements
         elif message.kind == "hello":  # the node has just started and has no plan
             self._uploaded[message.sender].clear()
@@ -163,11 +198,9 @@ class Coordinator:
         rates = self._rates()
         if rates is None:
             return False
-        if self._is_outdated():
-            self._planned_with = dict(self.measurements)
-            self._planner = self._make_planner()
-        plan = self._planner.plan(rates)
-        self.plans_computed += 1
+        plan = self._plan(rates)
+        if plan is None:
+            return False
         number = self._register(plan) if plan.overloaded else 0
         if number == self.number:
             return False
@@ -176,15 +209,48 @@ class Coordinator:
         self._save()
         return True
 
+    def _plan(self, rates: Mapping[str, float]) -> Plan | None:
+        """Return the plan for these rates, or ``None`` with the reason noted: then the last plan stays in force.
+
+        A planner that refuses new measurements goes on planning with those before them.
+        """
+        if self._is_outdated():
+            self._planned_with = self._facts  # a planner that refuses these would refuse them again
+            try:
+                self._update_planner()
+                self._refusal = None
+            except Exception as error:  # whatever a planner runs into: the one before goes on
+                self._refusal = f"the last measurements cannot be used: {error}"
+                log.warning("%s; those before them are", self._refusal)
+        try:
+            plan = self._planner.plan(rates)
+        except Exception as error:  # as above
+            if str(error) != self._failure:
+                log.warning("the planner failed, so the last plan stays in force: %s", error)
+            self._failure = str(error)
+            return None
+        self._failure = None
+        self.plans_computed += 1
+        return plan
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last plan stays in force, or why it was computed with older measurements; ``None`` if all is well."""
+        return self._failure or self._refusal
+
     def _rates(self) -> dict[str, float] | None:
         """Return the rate of each input, or ``None`` until one of the nodes that read it has reported.
 
         Several nodes may read copies of an input: the greatest rate counts.
         """
         rates: dict[str, float] = {}
+        by_entry: dict[str, float] = {}
+        for measurements in self.measurements.values():
+            for entry, rate in measurements.rates.items():
+                by_entry[entry] = max(rate, by_entry.get(entry, 0.0))
         for name in self.network.inputs:
             copies = (name, *(arc_name(name, consumer) for consumer in self.network.consumers[name]))
-            reported = [node.rates[entry] for node in self.measurements.values() for entry in copies if entry in node.rates]
+            reported = [by_entry[entry] for entry in copies if entry in by_entry]
             if not reported:
                 return None
             rates[name] = max(reported)
@@ -192,24 +258,16 @@ class Coordinator:
 
     def _is_outdated(self) -> bool:
         """Return whether a node has measured something that the planner does not know."""
-        for node, measurements in self.measurements.items():
-            before = self._planned_with.get(node)
-            if before is None or _differ(before.capacity, measurements.capacity, self._tolerance):
-                return True
-            for name, operator in measurements.operators.items():
-                old = before.operators.get(name)
-                if old is None or _differ(old.cost, operator.cost, self._tolerance):
-                    return True
-                if _differ(old.selectivity, operator.selectivity, self._tolerance):
-                    return True
-        return False
+        before, now = self._planned_with, self._facts
+        pairs = ((before.costs, now.costs), (before.selectivities, now.selectivities), (before.capacities, now.capacities))
+        return before is not now and any(_differ(old, new, self._tolerance) for old, new in pairs)
 
     def _register(self, plan: Plan) -> int:
         """Return the number of a plan: that of an earlier one if both let the same flow in, to a few digits."""
-        flows = compute_flows(self._planner.network, plan.rates, plan.keep)
+        passing = self._find_flows(plan)
         limits = {
             node: {
-                "flows": {entry: _round(flows[entry]) for entry in entries if entry not in self._tied},
+                "flows": {entry: _round(passing[entry]) for entry in entries if entry not in self._tied},
                 "keep": {
                     location.name: _round(plan.keep[location.name])
                     for location in self._planner.flows.locations
@@ -231,6 +289,16 @@ class Coordinator:
             self._plans.pop(forgotten, None)
             self._limits.pop(forgotten, None)
         return number
+
+    def _find_flows(self, plan: Plan) -> Mapping[str, float]:
+        """Return the rows per second that a plan lets pass at each entry."""
+        if self._entry_flows is None:
+            return compute_flows(self._planner.network, plan.rates, plan.keep)
+        flows, index = self._entry_flows, self._entry_flows.location_index
+        keep = np.ones(len(index))
+        keep[[index[name] for name in plan.keep]] = list(plan.keep.values())
+        passing = flows.propagate(np.array([plan.rates[name] for name in flows.inputs]), keep).tolist()
+        return dict(zip(index, passing, strict=True))
 
     def _announce(self, nodes: tuple[str, ...]) -> None:
         """Send the number of the plan in force, after the plan itself to a node that lacks it.
@@ -274,6 +342,8 @@ class Coordinator:
             log.warning("the coordinator's state in %s cannot be used and is ignored: %s", self._state, error)
             return
         self.measurements = {reported.node: reported for reported in measurements if reported.node in self._nodes}
+        for node, reported in self.measurements.items():
+            self._facts = self._facts_of_nodes[node].enter(reported, self._facts)
         self.number = number
         if limits is not None:
             self._limits[number] = limits
@@ -293,6 +363,8 @@ class Coordinator:
             "rejected": sum(self.rejected.values()),
             "score": plan.score if plan is not None else None,
             "keep": dict(keep),
+            "trouble": self.trouble,
+            "notes": list(plan.notes) if plan is not None else [],
         }
 
 
@@ -304,8 +376,8 @@ def _find_tied_entries(network: Network, entries: Mapping[str, tuple[str, ...]])
     return {entry: source for entry, source in copies.items() if source in tied and (entry in tied or entry in ties.fixed)}
 
 
-def _differ(before: float, now: float, tolerance: float) -> bool:
-    return abs(before - now) > tolerance * max(abs(before), abs(now))
+def _differ(before: NDArray[np.float64], now: NDArray[np.float64], tolerance: float) -> bool:
+    return bool(np.any(np.abs(before - now) > tolerance * np.maximum(np.abs(before), np.abs(now))))
 
 
 def _round(value: float) -> float:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.coordination.local import Local
 from penstock.coordination.mailbox import Message
 from penstock.coordination.manager import Limits, Manager, Outgoing
-from penstock.coordination.measurements import Measurements, entries_of
+from penstock.coordination.measurements import Measurements, OperatorTable, entries_of
 from penstock.errors import PenstockError
 from penstock.network.model import Network
 
@@ -16,6 +19,7 @@ __all__ = ["COORDINATOR", "Follower"]
 
 COORDINATOR = "coordinator"
 _MOST_PLANS = 256
+_LEAST_CHANGE = 0.005
 
 
 class Follower(Manager):
@@ -39,6 +43,7 @@ class Follower(Manager):
         self._plans: dict[int, Limits] = {}  # the least recently used first
         self._number: int | None = None
         self._unsent: Measurements | None = None
+        self._report = ChangeReport()
         self._requested: int | None = None
         self._has_greeted = False
 
@@ -68,6 +73,8 @@ class Follower(Manager):
                 self._number = int(message.body["number"])
                 if self._number in self._plans:
                     self._plans[self._number] = self._plans.pop(self._number)
+            elif message.kind == "report":  # the coordinator has just started and knows nothing of this node
+                self._report.reset()
             elif message.kind != "alive":
                 raise PenstockError(f"a node does not know messages of kind {message.kind!r}")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -93,13 +100,55 @@ class Follower(Manager):
             messages.append((COORDINATOR, "hello", {}))
             self._has_greeted = True
         if self._unsent is not None:
-            messages.append((COORDINATOR, "measurements", self._unsent.to_body()))
+            messages.append((COORDINATOR, "measurements", self._report.take(self._unsent)))
             self._unsent = None
         if self._requested is not None:
             messages.append((COORDINATOR, "request", {"number": self._requested}))
             self._requested = None
         return messages
 
+    def note_replaced(self, to: str, kind: str) -> None:
+        """Report again what the coordinator has not read: a later report has replaced it."""
+        if to == COORDINATOR and kind == "measurements":
+            self._report.note_replaced()
+
     def status(self) -> dict[str, Any]:
         """Return the number of the plan in force."""
         return {"plan": self._number}
+
+
+class ChangeReport:
+    """What to report of a node's operators, cost and selectivity: all at first, then those that have changed by half a per cent.
+
+    The coordinator plans anew after 2%, so nothing that matters is left out, and a report stays small however many operators the
+    node has.
+    """
+
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] | None = None
+        self._told: NDArray[np.float64] = np.zeros((0, 2))  # costs and selectivities, as reported; nan if not
+        self._last: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)] * 2  # positions in the last two reports
+
+    def reset(self) -> None:
+        """Report everything the next time."""
+        self._names = None
+
+    def note_replaced(self) -> None:
+        """Note that the report before the last one was not read: what was in it is reported again."""
+        self._told[self._last[0]] = np.nan
+
+    def take(self, measurements: Measurements) -> dict[str, Any]:
+        """Return the body of a message with what has changed, and consider it reported."""
+        table = OperatorTable.of(measurements.operators)
+        is_whole = self._names != table.names
+        now = table.values_by_operator[:, (0, 2)]
+        if is_whole:
+            self._names, self._told = table.names, np.full(now.shape, np.nan)
+        is_same = np.abs(now - self._told) <= _LEAST_CHANGE * np.maximum(now, self._told)  # false for what was not reported
+        changed = np.flatnonzero(~is_same.all(axis=1))
+        self._told[changed] = now[changed]
+        self._last = [self._last[1], changed] if not is_whole else [np.zeros(0, dtype=np.int64), changed]
+        names = table.names if is_whole else [table.names[position] for position in changed.tolist()]
+        operators = dict(zip(names, now[changed].tolist(), strict=True))
+        body = {"node": measurements.node, "capacity": measurements.capacity, "rates": dict(measurements.rates)}
+        return {**body, "operators": operators, "is_whole": is_whole}

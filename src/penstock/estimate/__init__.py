@@ -8,7 +8,7 @@ All of them learn ``seconds = overhead + sum of cost * rows``, and have ``update
 - `BucketCosts`: hundreds of buckets of keys, timed row by row or together.
 
 `LinearFilter` is the algebra behind them and `DiagonalFilter` the same for hundreds of values.
-`SelectivityEstimator` answers how many rows an operator passes on.
+`SelectivityEstimator` answers how many rows an operator passes on, and `Selectivities` the same for many operators.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from penstock.estimate.diagonal_filter import DiagonalFilter
 from penstock.estimate.estimate import Estimate
 from penstock.estimate.linear_filter import LinearFilter
 from penstock.estimate.operator_costs import OperatorCosts
+from penstock.estimate.selectivities import Selectivities
 from penstock.estimate.selectivity import SelectivityEstimator
 
 __all__ = [
@@ -30,5 +31,6 @@ __all__ = [
     "Estimate",
     "LinearFilter",
     "OperatorCosts",
+    "Selectivities",
     "SelectivityEstimator",
 ]

@@ -38,18 +38,25 @@ class DiagonalFilter:
         """Return the seconds that these counts should take."""
         return float(counts @ self.values)
 
-    def widen(self, deviations: Values, most: Values) -> None:
+    def variance(self, counts: Values) -> float:
+        """Return how unsure ``predict`` is, as the square of a standard deviation."""
+        return float(np.square(counts) @ self.variances)
+
+    def widen(self, deviations: Values, most: Values | float = np.inf) -> None:
         """Add to how unsure each value is, up to a deviation of ``most``."""
         self.variances = np.minimum(self.variances + np.square(deviations), np.square(most))
 
-    def correct(self, counts: Values, error_s: float, noise: float) -> None:
-        """Move the values by a prediction error, each as far as it is to blame; ``noise`` is the measurement's variance."""
+    def correct(self, counts: Values, error_s: float, noise: float, *, least: float = 0.0) -> None:
+        """Move the values by a prediction error, each as far as it is to blame, and hold them at ``least`` or above.
+
+        ``noise`` is the variance of the measurement itself.
+        """
         shared = self.variances * counts
         variance = float(counts @ shared) + noise
         if not variance > 0.0:
             return  # nothing is unsure, so nothing can be learned
         gain = shared / variance
-        self.values = np.maximum(self.values + gain * error_s, 0.0)
+        self.values = np.maximum(self.values + gain * error_s, least)
         self.variances = np.maximum(self.variances - gain * shared, 0.0)
 
     def snapshot(self) -> dict[str, Any]:
@@ -59,4 +66,5 @@ class DiagonalFilter:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a snapshot."""
         self.values = np.array(state["values"], dtype=np.float64)
-        self.variances = np.array(state["variances"], dtype=np.float64)
+        variances = state["variances"] if "variances" in state else np.diagonal(state["covariance"])
+        self.variances = np.array(variances, dtype=np.float64)

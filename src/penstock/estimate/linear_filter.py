@@ -40,6 +40,11 @@ class LinearFilter:
         self.values: Values = np.array(values, dtype=np.float64)
         self.covariance: Values = np.diag(np.square(np.asarray(deviations, dtype=np.float64)))
 
+    @property
+    def variances(self) -> Values:
+        """The square of each value's standard deviation."""
+        return np.maximum(np.diagonal(self.covariance), 0.0)
+
     def predict(self, counts: ArrayLike) -> float:
         """Return the seconds that these counts should take."""
         return float(np.asarray(counts, dtype=np.float64) @ self.values)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.estimate.diagonal_filter import DiagonalFilter
 from penstock.estimate.estimate import Estimate
 from penstock.estimate.linear_filter import LinearFilter
 
@@ -23,6 +24,9 @@ class OperatorCosts:
     the cost of the group stays certain (``group_cost``). Costs may wander a little from batch to batch. A batch far outside of
     what is expected is a jump, after which the filter trusts what it knew of an operator less, the more that operator had to do
     in the batch.
+
+    Beyond 128 operators, what is known of one operator no longer depends on what is known of another (`DiagonalFilter`): one
+    time cannot tell so many apart, and the covariances would fill megabytes of every snapshot.
 
     Where it fails: a cost that depends on anything but the number of rows, such as the size of a state, shows as noise.
 
@@ -64,7 +68,7 @@ class OperatorCosts:
         values = np.array([*declared.values(), overhead_s], dtype=np.float64)
         # Declared values are only the start: each may be off by as much as it is, and one declared as 0 by a millisecond.
         deviations = np.array([*(max(value, 1e-3) for value in declared.values()), overhead_s])
-        self._filter = LinearFilter(values, deviations)
+        self._filter = (LinearFilter if len(declared) <= _MOST_CORRELATED else DiagonalFilter)(values, deviations)
         self._noise, self._wander, self._surprise, self._jitter_s = noise, wander, surprise, jitter_s
         # A cost that was estimated as nothing may still turn out to be something, so it wanders as if it were this large.
         self._least_wandering = 0.2 * np.maximum(values, 1e-4)
@@ -97,6 +101,11 @@ class OperatorCosts:
     def _counts(self, rows: Mapping[str, float], overhead: float) -> NDArray[np.float64]:
         return np.array([*(float(rows.get(name, 0.0)) for name in self.operators), overhead])
 
+    @property
+    def costs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The seconds per row of all operators, and their errors."""
+        return self._filter.values[:-1].copy(), np.sqrt(self._filter.variances[:-1])
+
     def cost(self, operator: str) -> Estimate:
         """Return the seconds per row of one operator."""
         return self._estimate(self._counts({operator: 1.0}, overhead=0.0))
@@ -104,7 +113,7 @@ class OperatorCosts:
     @property
     def overhead_s(self) -> Estimate:
         """Seconds that a batch takes without any rows."""
-        return self._estimate(self._counts({}, overhead=1.0))
+        return Estimate(float(self._filter.values[-1]), math.sqrt(self._filter.variances[-1]))
 
     def group_cost(self, rows: Mapping[str, float]) -> Estimate:
         """Return the seconds that these rows take together, without the overhead: certain even where its parts are not."""
@@ -126,3 +135,4 @@ class OperatorCosts:
 
 
 _LEAST = 1e-12
+_MOST_CORRELATED = 128

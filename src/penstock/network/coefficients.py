@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from penstock.errors import PenstockError
+from penstock.network.fragments import number_fragments
 from penstock.network.model import Input, Network, Operator, Output, arc_name
 
 __all__ = ["Coefficients", "Location", "cheapest_path_costs", "linearize", "part_of"]
@@ -196,21 +197,10 @@ class Coefficients:
     @cached_property
     def fragments(self) -> tuple[tuple[str, ...], ...]:
         """Groups of nodes that share no stream with other groups, so that each group can be planned separately."""
-        network = self.network
-        parent: dict[str, str] = {}  # union-find over streams ("at ...") and nodes ("on ...")
-
-        def root(name: str) -> str:
-            while parent.setdefault(name, name) != name:
-                parent[name] = name = parent[parent[name]]
-            return name
-
-        for operator in network.operators.values():
-            for source in operator.sources:
-                parent[root(f"at {source}")] = root(f"on {operator.node}")
-            parent[root(f"at {operator.name}")] = root(f"on {operator.node}")
-        groups: dict[str, list[str]] = {}
-        for name in network.nodes:
-            groups.setdefault(root(f"on {name}"), []).append(name)
+        by_node, _ = number_fragments(self.network)
+        groups: dict[int, list[str]] = {}
+        for name, number in by_node.items():
+            groups.setdefault(number, []).append(name)
         return tuple(tuple(names) for names in groups.values())
 
 
@@ -276,10 +266,8 @@ def part_of(network: Network, node: str) -> Network:
     operators: dict[str, Operator] = {}
     inputs: dict[str, Input] = {}
     outputs: dict[str, Output] = {}
-    for name in network.order:
+    for name in network.by_node[node]:
         operator = network.operators[name]
-        if operator.node != node:
-            continue
         sources = []
         for source in operator.sources:
             arc = arc_name(source, name)

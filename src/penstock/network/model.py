@@ -137,11 +137,14 @@ class Operator:
         >>> Operator("j", "A", ("x", "y"), 1.0, 0.01, "join", windows=(10, 5), timed=True, side_rates=(3, 10)).gain("x")
         0.5
         """
+        return self.selectivity * self.gain_factor(source)
+
+    def gain_factor(self, source: str) -> float:
+        """Return the gain per unit of selectivity: for a join, the tuples in the window of the other side."""
         if self.windows is None:
-            return self.selectivity
+            return 1.0
         other = 1 - self.sources.index(source)
-        partners = self.windows[other] if self.side_rates is None else self.windows[other] * self.side_rates[other]
-        return self.selectivity * partners
+        return self.windows[other] if self.side_rates is None else self.windows[other] * self.side_rates[other]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +192,8 @@ class Network:
     order: tuple[str, ...] = field(init=False)
     consumers: Mapping[str, tuple[str, ...]] = field(init=False, repr=False)
     """By input and operator: the operators and outputs that it feeds."""
+    by_node: Mapping[str, tuple[str, ...]] = field(init=False, repr=False)
+    """By node: its operators, each after its sources."""
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -200,6 +205,10 @@ class Network:
             consumers[output.source].append(output.name)
         object.__setattr__(self, "consumers", {name: tuple(targets) for name, targets in consumers.items()})
         object.__setattr__(self, "order", self._sort_operators())
+        by_node: dict[str, list[str]] = {name: [] for name in self.nodes}
+        for name in self.order:
+            by_node[self.operators[name].node].append(name)
+        object.__setattr__(self, "by_node", {name: tuple(operators) for name, operators in by_node.items()})
         for name, value in self.inputs.items():
             if not consumers[name]:
                 raise _error_at(value, "input", "feeds no operator and no output: connect it or remove it")

@@ -27,7 +27,9 @@ import yaml
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 from penstock.network.builder import NetworkBuilder
+from penstock.network.garbage import pause_collector
 from penstock.network.model import Drop, Kind, Network
+from penstock.network.yaml_nodes import compose_yaml
 
 __all__ = ["load_network", "parse_network"]
 
@@ -54,8 +56,6 @@ _WORK: Mapping[str, tuple[str, ...]] = {
     "output": ("format", "options", "path"),
     "link": ("max_batches",),
 }
-# The base loader leaves values as text. We know the type of each field, and guessing types would double the parse time.
-_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 def load_network(path: str | Path) -> Network:
@@ -101,8 +101,13 @@ def parse_network(text: str) -> Network:
     Traceback (most recent call last):
     penstock.errors.PenstockError: line 1: node 'A': capacity must be a number, got 'none'
     """
+    with pause_collector():
+        return _read_network(text)
+
+
+def _read_network(text: str) -> Network:
     try:
-        root = yaml.compose(text, Loader=_LOADER)
+        root = compose_yaml(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         prefix = f"line {mark.line + 1}: " if mark is not None else ""

@@ -13,7 +13,8 @@ from penstock.planning.fit import Fit
 from penstock.planning.fit_node import FitNode
 from penstock.planning.greedy import Greedy
 from penstock.planning.plan import Plan, Planner
-from penstock.planning.solver import Solver, SolverW
+from penstock.planning.solver import Solver
+from penstock.planning.solver_w import SolverW
 from penstock.planning.table import Delta, Table, delta_between
 from penstock.planning.workload import Empirical, Exponential
 

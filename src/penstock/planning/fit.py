@@ -12,6 +12,7 @@ from penstock.planning.fit_tables import build_tables
 from penstock.planning.flows import Flows, Vector, feasible_keep
 from penstock.planning.plan import Planner, check_epsilon
 from penstock.planning.spread import Spread
+from penstock.planning.table import Table
 
 __all__ = ["Fit"]
 
@@ -80,13 +81,19 @@ class Fit(Planner):
             check_epsilon(epsilon)
         if max_entries is not None and max_entries < 1:
             raise PenstockError(f"max_entries must be positive, got {max_entries}")
-        tables = build_tables(self.flows, epsilon, spread, max_entries)
-        self.bounds, self.tables = tables.bounds, tables.tables
+        self.tables: dict[str, Table] = {}
         """The table of each node; of the roots alone, if the entries are directions."""
-        self.error = tables.error
+        self.error = 0.0
         """The relative error of the score that the tables guarantee: the epsilon achieved."""
+        if spread is None and self._plan_apart(lambda part, _: Fit(part, epsilon, max_entries=max_entries)):
+            for fragment in self.fragments:
+                self.tables |= fragment.planner.tables
+                self.error = max(self.error, fragment.planner.error)
+        else:
+            tables = build_tables(self.flows, epsilon, spread, max_entries)
+            self.bounds, self.tables, self.error = tables.bounds, tables.tables, tables.error
+            self._effects, self._lookups = tables.effects, tables.lookups
         self.epsilon = epsilon if epsilon is not None else self.error
-        self._effects, self._lookups = tables.effects, tables.lookups
 
     def _caveats(self) -> tuple[str, ...]:
         if self.error <= self.epsilon:
@@ -130,9 +137,14 @@ class Fit(Planner):
 
     def lookup(self, rates: list[float]) -> int | None:
         """Return the entry of the first root's table for some rates: the search that selects a plan at run time."""
+        if self.fragments:
+            first: Fit = self.fragments[0].planner
+            return first.lookup([rates[index] for index in self.fragments[0].inputs.tolist()])
         return next(iter(self._lookups.values())).find_entry(rates)
 
     @property
     def entries(self) -> int:
         """The number of entries in the tables of the roots."""
+        if self.fragments:
+            return sum(fragment.planner.entries for fragment in self.fragments)
         return sum(len(self.tables[root]) for root in self._lookups)

@@ -12,10 +12,10 @@ from penstock.errors import PenstockError
 from penstock.network.coefficients import Coefficients
 from penstock.network.model import Operator, arc_name
 from penstock.planning.bounds import NodePartition, RateBounds
+from penstock.planning.drop_order import DropOrder
 from penstock.planning.fit_rows import Rows, repeat_index
 from penstock.planning.fit_size import check_size, count_combinations, most_rows, reduce_table
 from penstock.planning.flows import Flows, Vector
-from penstock.planning.greedy import DropOrder
 from penstock.planning.plan import check_epsilon
 from penstock.planning.spread import Geometric, Spread
 from penstock.planning.table import Table

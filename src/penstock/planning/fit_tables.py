@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.errors import PenstockError
 from penstock.network.coefficients import cheapest_path_costs
+from penstock.network.drops import Ties
 from penstock.network.model import Network
 from penstock.planning.bounds import RateBounds
 from penstock.planning.column_effects import ColumnEffects, column_effects
@@ -91,7 +92,7 @@ class _Builder:
 
     def __init__(self, flows: Flows, bounds: RateBounds) -> None:
         self._flows, self._bounds = flows, bounds
-        self._exact = Exact(bounds.network)
+        self._exact = Exact(bounds.network, ties=Ties())
         self.has_only_entries = len(flows.locations) == len(flows.inputs)
         """Whether the network drops only where inputs enter, because nothing splits."""
 

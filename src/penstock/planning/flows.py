@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
 from penstock.network.coefficients import Coefficients, Location
+from penstock.network.facts import Facts
 from penstock.network.model import Network, arc_name
+from penstock.planning.flow_structure import compile_structure
+from penstock.planning.sparse_matrix import SparseMatrix, sum_groups
 
 __all__ = ["Flows", "SparseMatrix", "Vector", "feasible_keep"]
 
 Vector = NDArray[np.float64]
-
-
-class SparseMatrix:
-    """A sparse matrix that multiplies vectors. NumPy has none, and SciPy would be a large dependency for this alone."""
-
-    def __init__(self, rows: Sequence[Mapping[int, float]]) -> None:
-        self.height = len(rows)
-        self.rows = np.array([number for number, row in enumerate(rows) for _ in row], dtype=np.int64)
-        self.columns = np.array([column for row in rows for column in row], dtype=np.int64)
-        self.values = np.array([value for row in rows for value in row.values()], dtype=np.float64)
-
-    def __matmul__(self, vector: Vector) -> Vector:
-        if not self.rows.size:
-            return np.zeros(self.height)  # bincount of an empty array returns integers
-        return np.asarray(np.bincount(self.rows, self.values * vector[self.columns], minlength=self.height), dtype=np.float64)
+Level = tuple[NDArray[np.int64], SparseMatrix]
 
 
 class Flows:
@@ -40,7 +29,24 @@ class Flows:
 
     With ``entries``, arcs between nodes are locations too. Plans for the whole network do not need them, but nodes that shed
     independently do.
+
+    ``update`` takes new costs, selectivities and capacities. ``network`` keeps the declared ones.
     """
+
+    loads: SparseMatrix
+    """Loads by node, in CPU seconds per second."""
+    sources: SparseMatrix
+    """Rates that arrive at each location; zero where an input enters, because its own rate arrives there."""
+    through: SparseMatrix
+    """Throughput by output."""
+    links: SparseMatrix
+    """Rates on the arcs with a bandwidth."""
+    value: Vector
+    """By location: the score per tuple that passes it, from the outputs reached before the next location."""
+    levels: list[Level]
+    """The locations downstream of others, grouped by depth, with the matrix of the rates that arrive there."""
+    capacity: Vector
+    """By node."""
 
     def __init__(self, network: Network, *, entries: bool = False) -> None:
         unknown = [name for name in network.bilinear if network.operators[name].side_rates is None]
@@ -51,7 +57,6 @@ class Flows:
             )
         self.network = network
         derived = Coefficients(network)
-        _ = derived.load, derived.quality  # raises if they overflow
         locations = list(derived.locations)
         if entries:
             known = {location.name for location in locations}
@@ -65,82 +70,75 @@ class Flows:
         self.nodes = tuple(network.nodes)
         self.inputs = tuple(network.inputs)
         self.outputs = tuple(network.outputs)
-        self.capacity = np.array([node.capacity for node in network.nodes.values()])
         self.weights = np.array([output.weight for output in network.outputs.values()])
-        self._compile()
-        self.value: Vector = np.zeros(len(locations))
-        np.add.at(self.value, self.through.columns, self.through.values * self.weights[self.through.rows])
-        """By location: the score per tuple that passes it, from the outputs reached before the next location."""
-        self.levels = self._group_by_depth()
-        """The locations downstream of others, grouped by depth, with the matrix of the rates that arrive there."""
-        node_rows: list[dict[int, float]] = [{} for _ in self.nodes]
-        node_index = {name: number for number, name in enumerate(self.nodes)}
-        for column, name in enumerate(self.inputs):
-            for node, load in derived.node_loads[name].items():
-                node_rows[node_index[node]][column] = load
-        self.full_loads = SparseMatrix(node_rows)
+        self.bandwidths = np.array(list(network.bandwidths.values()), dtype=np.float64)
+        """The bandwidths of the links, in tuples per second."""
+        self._structure = compile_structure(network, self.location_index)
+        self._levels = self._group_by_depth()
+        try:
+            self.update(Facts.from_declaration(network))
+        except PenstockError:
+            _ = derived.load, derived.quality  # raises with the name of the operator
+            raise
+
+    def update(self, facts: Facts) -> None:
+        """Use other costs, selectivities and capacities from now on.
+
+        Raises
+        ------
+        PenstockError
+            If their products overflow. Then everything stays as it was.
+        """
+        structure = self._structure
+        with np.errstate(over="ignore", invalid="ignore"):
+            coefficients = structure.evaluate(facts.selectivities)
+            loads = structure.loads(len(self.nodes), coefficients, facts.costs)
+            sources, through = structure.sources.fill(coefficients), structure.through.fill(coefficients)
+            levels = [
+                (members, SparseMatrix(members.size, rows, sources.columns[entries], sources.values[entries]))
+                for members, rows, entries in self._levels
+            ]
+            value = sum_groups(through.columns, through.values * self.weights[through.rows], len(self.locations))
+            load = sum_groups(loads.columns, loads.values, len(self.locations))
+            totals = [_accumulate(levels, own) for own in (value, load)]
+        if not all(np.all(np.isfinite(numbers)) for numbers in (coefficients, *totals)):
+            raise PenstockError("the product of costs and selectivities overflows")
+        self.facts, self.capacity = facts, facts.capacities
+        self.loads, self.sources, self.through = loads, sources, through
+        self.links = structure.links.fill(coefficients)
+        self.value, self.levels = value, levels
+        self.__dict__.pop("full_loads", None)
+
+    def _group_by_depth(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+        """Group the locations by the number of locations upstream, so that each group depends only on earlier groups.
+
+        A group has its locations, and the rows and the entries of ``sources`` that belong to them.
+        """
+        depth, rows = self._structure.depth, self._structure.sources.rows
+        position = np.zeros(depth.size, dtype=np.int64)
+        groups = []
+        by_depth, entries_by_depth = np.argsort(depth, kind="stable"), np.argsort(depth[rows], kind="stable")
+        limits = np.arange(1, int(depth.max(initial=0)) + 2)
+        location_bounds = np.searchsorted(depth[by_depth], limits)
+        entry_bounds = np.searchsorted(depth[rows][entries_by_depth], limits)
+        for level in range(limits.size - 1):
+            members = by_depth[location_bounds[level] : location_bounds[level + 1]]
+            entries = entries_by_depth[entry_bounds[level] : entry_bounds[level + 1]]
+            position[members] = np.arange(members.size)
+            groups.append((members, position[rows[entries]], entries))
+        return groups
+
+    @cached_property
+    def full_loads(self) -> SparseMatrix:
         """Loads by node as a function of the input rates, if nothing is dropped."""
-
-    def _compile(self) -> None:
-        """Walk the network once and record which rates depend on which locations."""
-        network = self.network
-        node_index = {name: number for number, name in enumerate(self.nodes)}
-        loads: list[dict[int, float]] = [{} for _ in self.nodes]
-        sources: list[dict[int, float]] = [{} for _ in self.locations]
-        out: dict[str, dict[int, float]] = {name: {self.location_index[name]: 1.0} for name in self.inputs}
-        arcs: dict[str, dict[int, float]] = {}
-        link_index = {name: number for number, name in enumerate(network.bandwidths)}
-        links: list[dict[int, float]] = [{} for _ in link_index]
-
-        def flow_on(source: str, target: str) -> dict[int, float]:
-            name = arc_name(source, target)
-            number = self.location_index.get(name)
-            if number is None:
-                flow = out[source]
-            else:
-                sources[number] = out[source]
-                flow = {number: 1.0}
-            if name in link_index:
-                links[link_index[name]] = flow
-            return flow
-
-        for name in network.order:
-            operator = network.operators[name]
-            load = loads[node_index[operator.node]]
-            result: dict[int, float] = {}
-            for source in operator.sources:
-                gain = operator.gain(source)
-                for number, flow in flow_on(source, name).items():
-                    if operator.cost:
-                        load[number] = load.get(number, 0.0) + flow * operator.cost
-                    result[number] = result.get(number, 0.0) + flow * gain
-            out[name] = result
-        for name, output in network.outputs.items():
-            arcs[name] = flow_on(output.source, name)
-        self.loads = SparseMatrix(loads)
-        """Loads by node, in CPU seconds per second."""
-        self.sources = SparseMatrix(sources)
-        """Rates that arrive at each location; zero where an input enters, because its own rate arrives there."""
-        self.through = SparseMatrix(list(arcs.values()))
-        """Throughput by output."""
-        self.links = SparseMatrix(links)
-        """Rates on the arcs with a bandwidth."""
-
-    def _group_by_depth(self) -> list[tuple[NDArray[np.int64], SparseMatrix]]:
-        """Group the locations by the number of locations upstream, so that each group depends only on earlier groups."""
-        depth = np.zeros(len(self.locations), dtype=np.int64)
-        rows: list[dict[int, float]] = [{} for _ in self.locations]
-        for row, column, value in zip(self.sources.rows, self.sources.columns, self.sources.values, strict=True):
-            rows[int(row)][int(column)] = float(value)
-        rank = {name: number for number, name in enumerate((*self.inputs, *self.network.order))}
-        for number in sorted(range(len(rows)), key=lambda number: rank[self.locations[number].source]):
-            if rows[number]:
-                depth[number] = 1 + max(depth[column] for column in rows[number])
-        return [
-            (members, SparseMatrix([rows[number] for number in members.tolist()]))
-            for level in range(1, int(depth.max(initial=0)) + 1)
-            for members in (np.flatnonzero(depth == level),)
-        ]
+        width = len(self.inputs)
+        own = np.arange(width)
+        reach = SparseMatrix(len(self.locations), own, own, np.ones(width))  # tuples at a location per tuple of an input
+        for members, arriving in self.levels:
+            more = arriving.multiply(reach, width)
+            parts = ((reach.rows, members[more.rows]), (reach.columns, more.columns), (reach.values, more.values))
+            reach = SparseMatrix(len(self.locations), *(np.concatenate(pair) for pair in parts))  # type: ignore[arg-type]
+        return self.loads.multiply(reach, width)
 
     def propagate(self, rates: Vector, keep: Vector) -> Vector:
         """Return y, the rate that passes each location, for input rates and the keep at each location."""
@@ -149,6 +147,10 @@ class Flows:
         for members, arriving in self.levels:
             y[members] = keep[members] * (arriving @ y)
         return y
+
+    def accumulate(self, own: Vector) -> Vector:
+        """Return, by location, what a tuple that passes it causes there and downstream, if nothing more is dropped."""
+        return _accumulate(self.levels, own)
 
     def keep(self, rates: Vector, y: Vector) -> Vector:
         """Return the keep at each location that lets y pass; 1 where nothing arrives."""
@@ -165,12 +167,14 @@ class Flows:
 
     def is_overloaded(self, rates: Vector) -> bool:
         """Return whether these rates exceed the capacity of a node or the bandwidth of a link if nothing is dropped."""
-        if bool(np.any(self.full_loads @ rates > self.capacity * (1.0 + 1e-12))):
-            return True
-        if not self.network.bandwidths:
-            return False
+        return any(bool(exceeds.any()) for exceeds in self.find_overloaded(rates))
+
+    def find_overloaded(self, rates: Vector) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which nodes and which links these rates overload if nothing is dropped."""
         full = self.propagate(rates, np.ones(len(self.locations)))
-        return bool(np.any(self.links @ full > self.bandwidths * (1.0 + 1e-12)))
+        nodes: NDArray[np.bool_] = self.loads @ full > self.capacity * (1.0 + 1e-12)
+        links: NDArray[np.bool_] = self.links @ full > self.bandwidths * (1.0 + 1e-12)
+        return nodes, links
 
     def are_overloaded(self, rates: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return ``is_overloaded`` for each row of rates."""
@@ -180,11 +184,6 @@ class Flows:
         matrix[self.full_loads.columns, self.full_loads.rows] = self.full_loads.values
         overloaded: NDArray[np.bool_] = np.any(rates @ matrix > self.capacity * (1.0 + 1e-12), axis=1)
         return overloaded
-
-    @property
-    def bandwidths(self) -> Vector:
-        """The bandwidths of the links, in tuples per second."""
-        return np.array(list(self.network.bandwidths.values()), dtype=np.float64)
 
 
 def feasible_keep(flows: Flows, rates: Vector, y: Vector) -> Vector:
@@ -197,3 +196,10 @@ def feasible_keep(flows: Flows, rates: Vector, y: Vector) -> Vector:
     if most > 1.0:
         keep[: rates.size] /= most
     return keep
+
+
+def _accumulate(levels: list[Level], own: Vector) -> Vector:
+    total = own.copy()
+    for members, arriving in reversed(levels):
+        total += sum_groups(arriving.columns, arriving.values * total[members[arriving.rows]], total.size)
+    return total

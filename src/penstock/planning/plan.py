@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -13,14 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
-from penstock.network.coefficients import Coefficients
 from penstock.network.drops import derive_drops
+from penstock.network.facts import Facts
+from penstock.network.fragments import split_into_fragments
 from penstock.network.model import Network
 from penstock.planning.floors import FloorReserve
 from penstock.planning.flows import Flows, Vector, feasible_keep
 
-__all__ = ["Plan", "Planner", "check_epsilon", "check_rates"]
+__all__ = ["Fragment", "Plan", "Planner", "check_epsilon", "check_rates"]
 
+Index = Mapping[str, int]
 _TOLERANCE = 1e-9
 
 
@@ -95,6 +97,31 @@ class Planner(ABC):
             )
         self.network = network
         self.flows = flows if flows is not None else Flows(network)
+        self.fragments: tuple[Fragment, ...] = ()
+        """The independent parts of the network, each with a planner of its own; none if the network is all of one piece."""
+
+    def _plan_apart(self, make: Callable[[Network, int], Planner]) -> bool:
+        """Let a planner of its own plan for each fragment of the network, and return whether there are several.
+
+        ``make`` gets a fragment and how many there are. Staying FIT, section 8.2.4: what shares neither a node nor a stream need
+        not be planned together.
+        """
+        fragments = split_into_fragments(self.network)
+        if len(fragments) != 1 or fragments[0] is not self.network:
+            network = self.network
+            indexes = [_index(part) for part in (network.inputs, self.flows.location_index, network.operators, network.nodes)]
+            self.fragments = tuple(Fragment(make(fragment, len(fragments)), *indexes) for fragment in fragments)
+        return bool(self.fragments)
+
+    def update(self, facts: Facts) -> None:  # noqa: ARG002 - for those that can
+        """Plan with other costs, selectivities and capacities from now on. ``network`` keeps the declared ones.
+
+        Raises
+        ------
+        PenstockError
+            If the method plans ahead: then build a new planner.
+        """
+        raise PenstockError(f"{self.name} cannot change the numbers of its network: build a new planner")
 
     def plan(self, rates: Mapping[str, float]) -> Plan:
         """Return the plan for these rates.
@@ -102,30 +129,60 @@ class Planner(ABC):
         Parameters
         ----------
         rates
-            Tuples per second by input. A note says if one is above the ``max_rate`` of its input. Methods that plan in advance
-            then look up the plan for ``max_rate``, and let more through as far as the nodes have capacity.
+            Tuples per second by input. If they overload the network, a note says which are above the ``max_rate`` of their input.
+            Methods that plan in advance then look up the plan for ``max_rate``, and let more through as far as nodes have
+            capacity.
 
         Raises
         ------
         PenstockError
             If a rate is missing, unknown, negative or not finite.
         """
-        planned, notes = check_rates(self.network, rates)
-        if not any(operator.cost for operator in self.network.operators.values()) and not self.network.bandwidths:
+        _, capped = check_rates(self.network, rates)
+        offered = np.array([float(rates[name]) for name in self.network.inputs])
+        overloaded = self.flows.is_overloaded(offered)
+        notes = capped if overloaded else ()
+        if not np.any(self.flows.facts.costs) and not self.network.bandwidths:
             notes = (*notes, "no operator has a cost, so nothing is ever overloaded")
         notes = (*notes, *self._caveats(), *self._loose_ties)
-        offered = np.array([float(rates[name]) for name in self.network.inputs])
-        if not self.flows.is_overloaded(offered):
-            return self._evaluate(offered, np.ones(len(self.flows.locations)), overloaded=False, notes=notes)
-        if not self._plans_ahead:
-            keep = self._keep(offered)
-        elif not self.network.has_floors and not np.any(offered > planned):
-            keep = self._drop_worthless_first(offered)
-        else:
-            flow, softening = self._plan_flow(planned)
-            notes = (*notes, *softening)
-            keep = feasible_keep(self.flows, offered, self._fill(offered, flow) if np.any(offered > planned) else flow)
-        return self._evaluate(offered, keep, overloaded=True, notes=notes)
+        keep, more = self.shed(offered)
+        return self._evaluate(offered, keep, overloaded=overloaded, notes=(*notes, *more))
+
+    def _caveats(self) -> tuple[str, ...]:
+        """Return notes for every plan of this planner."""
+        return ()
+
+    @cached_property
+    def _loose_ties(self) -> tuple[str, ...]:
+        """Notes on the locations that must share one keep, for methods that plan each location by itself."""
+        groups = () if self._ties_keeps else derive_drops(self.network).ties.groups
+        return tuple(f"{', '.join(group)} must have one keep to drop the same: they get the least of theirs" for group in groups)
+
+    def shed(self, rates: Vector) -> tuple[Vector, tuple[str, ...]]:
+        """Return the keep at each location of ``flows``, and what there is to say about it: ``plan`` without checks and names.
+
+        ``rates`` are in the order of the inputs. A fragment that is not overloaded drops nothing.
+        """
+        keep, notes = np.ones(len(self.flows.locations)), []
+        nodes, links = self.flows.find_overloaded(rates)
+        if not (nodes.any() or links.any()):
+            return keep, ()
+        if not self.fragments:
+            return self._shed_ahead(rates) if self._plans_ahead else self._keep_with_notes(rates)
+        for fragment in self.fragments:
+            if nodes[fragment.nodes].any() or fragment.planner.network.bandwidths:
+                keep[fragment.locations], more = fragment.planner.shed(rates[fragment.inputs])
+                notes += more
+        return keep, tuple(notes)
+
+    def _shed_ahead(self, rates: Vector) -> tuple[Vector, tuple[str, ...]]:
+        """Return the keeps of a method that plans in advance: for rates up to ``max_rate``, and without floors."""
+        planned = np.minimum(rates, [stream.max_rate for stream in self.network.inputs.values()])
+        is_above = bool(np.any(rates > planned))
+        if not self.network.has_floors and not is_above:
+            return self._drop_worthless_first(rates), ()
+        flow, notes = self._plan_flow(planned)
+        return feasible_keep(self.flows, rates, self._fill(rates, flow) if is_above else flow), notes
 
     def _plan_flow(self, rates: Vector) -> tuple[Vector, tuple[str, ...]]:
         """Return the flow past each location by a method that plans in advance, and notes on floors."""
@@ -151,16 +208,6 @@ class Planner(ABC):
         room = np.divide(limits - used, more, out=np.full(limits.size, np.inf), where=more > 0)
         return flow + min(1.0, max(0.0, float(np.min(room)))) * missing
 
-    def _caveats(self) -> tuple[str, ...]:
-        """Return notes for every plan of this planner."""
-        return ()
-
-    @cached_property
-    def _loose_ties(self) -> tuple[str, ...]:
-        """Notes on the locations that must share one keep, for methods that plan each location by itself."""
-        groups = () if self._ties_keeps else derive_drops(self.network).ties.groups
-        return tuple(f"{', '.join(group)} must have one keep to drop the same: they get the least of theirs" for group in groups)
-
     def _drop_worthless_first(self, rates: Vector) -> Vector:
         """Return the keeps of a method that plans in advance, which first drops every input that adds nothing to the score.
 
@@ -178,8 +225,12 @@ class Planner(ABC):
     @cached_property
     def _has_worth(self) -> NDArray[np.bool_]:
         """By input: whether its tuples add to the score."""
-        quality = Coefficients(self.network).quality
-        return np.array([quality[name] > 0 for name in self.flows.inputs])
+        worth: NDArray[np.bool_] = self.flows.accumulate(self.flows.value)[: len(self.flows.inputs)] > 0
+        return worth
+
+    def _keep_with_notes(self, rates: Vector) -> tuple[Vector, tuple[str, ...]]:
+        """Return the keep at each location, and what a user of this plan should know."""
+        return self._keep(rates), ()
 
     @abstractmethod
     def _keep(self, rates: Vector) -> Vector:
@@ -204,6 +255,30 @@ class Planner(ABC):
         )
 
 
+class Fragment:
+    """A part of a network with a planner of its own, and where it is in the whole."""
+
+    def __init__(self, planner: Planner, inputs: Index, locations: Index, operators: Index, nodes: Index) -> None:
+        self.planner: Any = planner  # of the same class as that of the whole
+        network = planner.network
+        self.inputs = _positions(network.inputs, inputs)
+        self.locations = _positions(planner.flows.location_index, locations)
+        self.nodes = _positions(network.nodes, nodes)
+        self._operators = _positions(network.operators, operators)
+
+    def select(self, facts: Facts) -> Facts:
+        """Return the facts of this part."""
+        return facts.select(self._operators, self.nodes)
+
+
+def _index(names: Iterable[str]) -> Index:
+    return {name: number for number, name in enumerate(names)}
+
+
+def _positions(names: Iterable[str], index: Index) -> NDArray[np.int64]:
+    return np.array([index[name] for name in names], dtype=np.int64)
+
+
 def check_rates(network: Network, rates: Mapping[str, float]) -> tuple[Vector, tuple[str, ...]]:
     """Return the rates in the order of the inputs, each capped at its ``max_rate``, and a note for each that was capped."""
     unknown = [name for name in rates if name not in network.inputs]
@@ -212,6 +287,12 @@ def check_rates(network: Network, rates: Mapping[str, float]) -> tuple[Vector, t
     missing = [name for name in network.inputs if name not in rates]
     if missing:
         raise PenstockError(f"no rate for input {missing[0]!r}: give a rate for each of {', '.join(network.inputs)}")
+    values = [rates[name] for name in network.inputs]
+    if {type(value) for value in values} <= {float, int}:  # the usual case, all at once
+        planned = np.array(values, dtype=np.float64)
+        limits = np.array([stream.max_rate for stream in network.inputs.values()])
+        if np.all(np.isfinite(planned)) and np.all(planned >= 0) and np.all(planned <= limits):
+            return planned, ()
     notes = []
     capped = np.empty(len(network.inputs))
     for number, (name, stream) in enumerate(network.inputs.items()):

@@ -11,7 +11,23 @@ from numpy.typing import NDArray
 from penstock.errors import PenstockError
 from penstock.planning.flows import Flows, Vector
 
-__all__ = ["Program", "build_program"]
+__all__ = ["Layout", "Program", "build_program", "pass_model"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Where the entries of a matrix are, column by column, as HiGHS takes them. New numbers do not change it."""
+
+    order: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    starts: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, rows: NDArray[np.int64], columns: NDArray[np.int64], width: int) -> Layout:
+        """Return the layout of a matrix with this many columns."""
+        order = np.lexsort((rows, columns))
+        starts = np.concatenate([[0], np.cumsum(np.bincount(columns, minlength=width))])
+        return cls(order, rows[order].astype(np.int32), starts.astype(np.int32))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +47,7 @@ class Program:
     values: Vector
     upper: Vector
     floors: int
+    layout: Layout
 
     @property
     def height(self) -> int:
@@ -43,37 +60,56 @@ class Program:
         np.add.at(matrix, (self.rows, self.columns), self.values)
         return matrix
 
-    def to_highs(self) -> highspy.Highs:
-        """Return a HiGHS model of the program. Later plans only change its bounds."""
-        program = highspy.HighsLp()
-        program.num_col_, program.num_row_ = self.cost.size, self.height
-        program.col_cost_, program.sense_ = self.cost, highspy.ObjSense.kMaximize
-        program.col_lower_, program.col_upper_ = np.zeros(self.cost.size), np.full(self.cost.size, highspy.kHighsInf)
+    def to_highs(self, before: highspy.Highs | None = None) -> highspy.Highs:
+        """Return a HiGHS model of the program. Later plans only change its bounds.
+
+        With the model of a program ``before`` that has other numbers, its last basis is where the first plan starts from.
+        """
         lower = np.full(self.height, -highspy.kHighsInf)
         lower[self.height - self.floors :] = 0.0
-        program.row_lower_, program.row_upper_ = lower, self.upper
-        by_column = np.lexsort((self.rows, self.columns))
-        starts = np.concatenate([[0], np.cumsum(np.bincount(self.columns, minlength=self.cost.size))])
-        program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        program.a_matrix_.start_ = starts.astype(np.int32)
-        program.a_matrix_.index_ = self.rows[by_column].astype(np.int32)
-        program.a_matrix_.value_ = self.values[by_column]
-        model = highspy.Highs()  # type: ignore[no-untyped-call]  # HiGHS has incomplete type hints
-        for name, value in (("output_flag", False), ("presolve", "off"), ("solver", "simplex"), ("threads", 1)):
-            model.setOptionValue(name, value)
-        for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
-            model.setOptionValue(name, 1e-10)
-        model.setOptionValue("small_matrix_value", 1e-12)
-        if model.passModel(program) == highspy.HighsStatus.kError:
-            raise PenstockError(
-                "HiGHS rejects the linear program: a cost or a selectivity is orders of magnitude apart from the others"
-            )
+        model = pass_model(self.cost, np.full(self.cost.size, highspy.kHighsInf), (lower, self.upper), self.layout, self.values)
+        if before is not None:
+            model.setBasis(before.getBasis())
         return model
 
 
-def build_program(flows: Flows, floored: NDArray[np.int64]) -> Program:
-    """Build the program of a network; ``floored`` are the indices of the outputs that have a floor."""
-    unit, inputs, count = _estimate_magnitudes(flows), len(flows.inputs), len(flows.locations)
+def pass_model(cost: Vector, most: Vector, bounds: tuple[Vector, Vector], layout: Layout, values: Vector) -> highspy.Highs:
+    """Return a HiGHS model that maximises ``cost @ x``, for x from 0 to ``most`` and rows of the matrix within bounds.
+
+    Raises
+    ------
+    PenstockError
+        If HiGHS rejects the numbers.
+    """
+    model = _make_model()
+    numbers = (cost, np.zeros(cost.size), most, *bounds)
+    matrix = (layout.starts, layout.rows, values[layout.order], np.zeros(cost.size, dtype=np.int32))
+    # As arrays: a HighsLp would convert every number by itself.
+    shape = (cost.size, bounds[0].size, values.size, int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMaximize), 0.0)
+    if model.passModel(*shape, *numbers, *matrix) == highspy.HighsStatus.kError:
+        raise PenstockError(
+            "HiGHS rejects the linear program: a cost or a selectivity is orders of magnitude apart from the others"
+        )
+    return model
+
+
+def _make_model() -> highspy.Highs:
+    model = highspy.Highs()  # type: ignore[no-untyped-call]  # HiGHS has incomplete type hints
+    for name, value in (("output_flag", False), ("presolve", "off"), ("solver", "simplex"), ("threads", 1)):
+        model.setOptionValue(name, value)
+    for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+        model.setOptionValue(name, 1e-10)
+    model.setOptionValue("small_matrix_value", 1e-12)
+    return model
+
+
+def build_program(flows: Flows, floored: NDArray[np.int64], before: Program | None = None, *, rescale: bool = True) -> Program:
+    """Build the program of a network; ``floored`` are the indices of the outputs that have a floor.
+
+    ``before`` is the program of the same network with other numbers, if there is one. Without ``rescale`` its units serve again.
+    """
+    unit = _estimate_magnitudes(flows) if before is None or rescale else before.unit
+    inputs, count = len(flows.inputs), len(flows.locations)
     splits = np.arange(inputs, count)
     rows, columns, values, upper = [], [], [], []
     height = 0
@@ -101,7 +137,8 @@ def build_program(flows: Flows, floored: NDArray[np.int64]) -> Program:
     positive = cost[cost > 0]
     scale = 1e3 * max(float(positive.min()), 1e-9 * float(positive.max())) if positive.size else 1.0
     lists = np.concatenate(rows), np.concatenate(columns), np.concatenate(values), np.concatenate(upper)
-    return Program(unit, cost / scale, scale, *lists, floors=floored.size)
+    layout = Layout.of(lists[0], lists[1], count) if before is None else before.layout
+    return Program(unit, cost / scale, scale, *lists, floors=floored.size, layout=layout)
 
 
 def _estimate_magnitudes(flows: Flows) -> Vector:

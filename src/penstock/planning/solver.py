@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,12 @@ from penstock.planning.flows import Flows, Vector, feasible_keep
 from penstock.planning.parametric import Parametric
 from penstock.planning.plan import Planner, check_epsilon
 from penstock.planning.quadtree import SIDE, RegionQuadtree
-from penstock.planning.workload import Workload
+from penstock.planning.workload import Marginal, Workload
 
-__all__ = ["Solver", "SolverW", "useful_rates"]
+__all__ = ["MAX_PROGRAMS", "Scorer", "Solver", "useful_rates"]
 
 _MAX_INPUTS = 12
-_MAX_PROGRAMS = 1_000_000
+MAX_PROGRAMS = 200_000
 
 Scorer = Callable[[Vector], tuple[float, Vector]]
 """Maps rates to the optimal score and the keep at each location."""
@@ -126,8 +126,9 @@ class Solver(Planner):
     epsilon
         The relative error of the score that is allowed, in (0, 1).
     max_programs, max_seconds
-        Stop after this many planned points or this long, even if the error is above epsilon. Plans then carry a note. A million
-        points take about 10 s and 700 MB; ``None`` for no limit.
+        Stop after this many planned points or this long, even if the error is above epsilon. Plans then carry a note. Fragments
+        of the network are planned apart, and share these limits. A million points take about 10 s and 700 MB; ``None`` for no
+        limit.
     clock
         The clock for ``max_seconds``.
     scorer
@@ -154,13 +155,15 @@ class Solver(Planner):
 
     name: ClassVar[str] = "solver"
     _plans_ahead = True
+    _adds_errors: ClassVar[bool] = False
+    """Whether the errors of fragments add up, as expected errors do."""
 
     def __init__(
         self,
         network: Network,
         epsilon: float = 0.05,
         *,
-        max_programs: int | None = _MAX_PROGRAMS,
+        max_programs: int | None = MAX_PROGRAMS,
         max_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         scorer: Scorer | None = None,
@@ -170,6 +173,18 @@ class Solver(Planner):
         for option, limit in (("max_programs", max_programs), ("max_seconds", max_seconds)):
             if limit is not None and not limit > 0:
                 raise PenstockError(f"{option} must be positive, got {limit}")
+        if scorer is None and self._plan_apart(
+            lambda part, count: self._plan_fragment(
+                part,
+                count,
+                max_programs=max_programs and max(1, max_programs // count),
+                max_seconds=max_seconds and max_seconds / count,
+                clock=clock,
+            )
+        ):
+            errors = [fragment.planner.error for fragment in self.fragments]
+            self.error = sum(errors) if self._adds_errors else max(errors)
+            return
         _check_network(self.name, network, dimensions=int(self._has_worth.sum()))
         network = remove_floors(network)
         self._limits = np.array([stream.max_rate for stream in network.inputs.values()])
@@ -181,11 +196,21 @@ class Solver(Planner):
         self._points = _PlannedPoints(self._plans, self.flows, sides, self._has_worth)
         self._divide(max_programs, max_seconds, clock)
 
+    def _plan_fragment(self, part: Network, count: int, **limits: Any) -> Solver:  # noqa: ARG002 - Solver-W uses the count
+        return Solver(part, self.epsilon, **limits)
+
     def _divide(self, max_programs: int | None, max_seconds: float | None, clock: Callable[[], float]) -> None:
         """Divide the region with the highest priority until the error is small enough."""
         queue: list[tuple[float, int]] = []
         undividable: list[int] = []
-        total = self._enqueue(0, queue)
+
+        def enqueue(region: int) -> float:
+            priority = self._priority(region)
+            if priority > 0.0:
+                heapq.heappush(queue, (-priority, region))
+            return priority
+
+        total = enqueue(0)
         start_s = clock()
         while queue and not self._is_enough(-queue[0][0], total):
             if max_programs is not None and len(self._points.scores) >= max_programs:
@@ -200,7 +225,7 @@ class Solver(Planner):
             parts = self._tree.divide(region)
             self._points.add([corner for part in parts for corner in self._tree.corners(part)])
             for part in parts:
-                total += self._enqueue(part, queue)
+                total += enqueue(part)
         self.error = self._remaining_error([*undividable, *(region for _, region in queue)])
         """The error that remains: of the worst region, or for Solver-W the expected error."""
 
@@ -208,12 +233,6 @@ class Solver(Planner):
         if self.error <= self.epsilon:
             return ()
         return (f"{self.name} stopped at an error of {self.error:.2%}, above its epsilon of {self.epsilon:.2%}",)
-
-    def _enqueue(self, region: int, queue: list[tuple[float, int]]) -> float:
-        priority = self._priority(region)
-        if priority > 0.0:
-            heapq.heappush(queue, (-priority, region))
-        return priority
 
     def _is_enough(self, worst: float, total: float) -> bool:  # noqa: ARG002 - Solver-W uses the total
         return worst <= self.epsilon
@@ -259,7 +278,12 @@ class Solver(Planner):
         return max(plans, key=lambda plan: float(flows.value @ flows.propagate(rates, plan)))
 
     def lookup(self, rates: list[float]) -> int:
-        """Return the region of some rates: the search that selects a plan at run time."""
+        """Return the region of some rates, a number for all fragments: the search that selects a plan at run time."""
+        if self.fragments:
+            number = 0
+            for fragment in self.fragments:
+                number = number << 32 | fragment.planner.lookup([rates[index] for index in fragment.inputs.tolist()])
+            return number
         return self._tree.find(
             rates if self._all_have_worth else [rate for rate, has_worth in zip(rates, self._has_worth, strict=True) if has_worth]
         )
@@ -267,6 +291,11 @@ class Solver(Planner):
     def expected_error(self, workload: Workload) -> float:
         """Return the expected error under a workload: the sum over all regions of probability times error."""
         expected = 0.0
+        for fragment in self.fragments:  # an upper bound: the error of the whole is a mean of the errors of the fragments
+            limits = [stream.max_rate for stream in self.network.inputs.values()]
+            expected += fragment.planner.expected_error(Marginal(workload, fragment.inputs.tolist(), limits))
+        if self.fragments:
+            return expected
         for region in self._tree.leaves():
             if error := self._region_error(region):
                 expected += error * self._mass(workload, region)
@@ -281,17 +310,19 @@ class Solver(Planner):
     @property
     def programs(self) -> int:
         """The number of planned points: one linear program each, unless a known basis fits."""
-        return len(self._points.scores)
+        return sum(fragment.planner.programs for fragment in self.fragments) if self.fragments else len(self._points.scores)
 
     @property
     def programs_solved(self) -> int:
         """The number of linear programs that were actually solved."""
+        if self.fragments:
+            return sum(fragment.planner.programs_solved for fragment in self.fragments)
         return self._plans.programs_solved
 
     @property
     def regions(self) -> int:
         """The number of regions that are not divided."""
-        return len(self._tree.leaves())
+        return sum(fragment.planner.regions for fragment in self.fragments) if self.fragments else len(self._tree.leaves())
 
 
 def _check_network(method: str, network: Network, *, dimensions: int) -> None:
@@ -307,70 +338,3 @@ def useful_rates(network: Network) -> Vector:
     cheapest = cheapest_path_costs(network)
     total = sum(node.capacity for node in network.nodes.values())
     return np.array([total / cheapest[name] if cheapest[name] > 0 else np.inf for name in network.inputs])
-
-
-class SolverW(Solver):
-    """Divides the space of rates like ``Solver``, but bounds the expected error under a workload.
-
-    Staying FIT (Tatbul, Çetintemel, Zdonik), section 5.2. A region of probability p and error e contributes ``p * e`` to the
-    expected error. The region that contributes most is divided next, until the sum is at most epsilon.
-
-    Where it fails: as ``Solver`` does. In addition, plans for improbable rates may be far from optimal, and the bound is only as
-    good as the workload.
-
-    Parameters
-    ----------
-    network, max_programs, max_seconds, clock, scorer
-        As for ``Solver``.
-    epsilon
-        The expected relative error of the score that is allowed, in (0, 1).
-    workload
-        The probability distribution of the input rates.
-
-    Examples
-    --------
-    >>> from penstock.network import NetworkBuilder
-    >>> from penstock.planning import Exponential
-    >>> network = (
-    ...     NetworkBuilder().node("A").input("i1", max_rate=100.0).input("i2", max_rate=100.0)
-    ...     .operator("a1", "A", "i1", cost=0.02).operator("a2", "A", "i2", cost=0.01)
-    ...     .output("q1", "a1").output("q2", "a2").build()
-    ... )
-    >>> workload = Exponential([10.0, 20.0], limits=[100.0, 100.0])
-    >>> weighted, uniform = SolverW(network, 0.05, workload=workload), Solver(network, 0.05)
-    >>> weighted.error <= 0.05, weighted.programs < uniform.programs
-    (True, True)
-
-    References
-    ----------
-    N. Tatbul, U. Çetintemel, S. Zdonik: Staying FIT: Efficient Load Shedding Techniques for Distributed Stream Processing.
-    VLDB 2007.
-    """
-
-    name: ClassVar[str] = "solver-w"
-
-    def __init__(
-        self,
-        network: Network,
-        epsilon: float = 0.05,
-        *,
-        workload: Workload,
-        max_programs: int | None = _MAX_PROGRAMS,
-        max_seconds: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        scorer: Scorer | None = None,
-    ) -> None:
-        self._workload = workload
-        super().__init__(network, epsilon, max_programs=max_programs, max_seconds=max_seconds, clock=clock, scorer=scorer)
-
-    def _is_enough(self, worst: float, total: float) -> bool:  # noqa: ARG002 - Solver uses the worst
-        return total <= self.epsilon
-
-    def _remaining_error(self, regions: list[int]) -> float:
-        return sum(self._plan_error(region) * self._mass(self._workload, region) for region in regions)
-
-    def _priority(self, region: int) -> float:
-        error = self._region_error(region)
-        if error <= 0.0:
-            return 0.0
-        return error * self._mass(self._workload, region)

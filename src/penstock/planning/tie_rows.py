@@ -38,6 +38,10 @@ class TieRows:
         for location in self._fixed:  # what passes is what arrives
             model.changeRowBounds(flows.loads.height + flows.links.height + location - inputs, 0.0, 0.0)
 
+    def __bool__(self) -> bool:
+        """Whether there is anything to hold."""
+        return bool(self.groups or self._fixed)
+
     def _weigh(self, per_row: Vector) -> Vector:
         """Return the coefficients of two locations from the tuples that each has per unit; the greater one becomes 1."""
         weights = np.array([1.0 / per_row[0], -1.0 / per_row[1]])

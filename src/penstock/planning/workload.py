@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
 
-__all__ = ["Empirical", "Exponential", "Workload"]
+__all__ = ["Empirical", "Exponential", "Marginal", "Workload"]
 
 
 class Workload(Protocol):
@@ -85,3 +85,24 @@ class Empirical:
         if len(lengths) != 1:
             raise PenstockError(f"the rates of the inputs differ in length: {sorted(lengths)}")
         return cls(np.column_stack([rates[name] for name in limits]), list(limits.values()))
+
+
+class Marginal:
+    """A workload of some of the inputs, whatever the rates of the others.
+
+    Examples
+    --------
+    >>> both = Empirical(np.array([[1.0, 2.0], [5.0, 5.0]]), [10.0, 10.0])
+    >>> Marginal(both, [1], [10.0, 10.0]).mass([0.0], [3.0])
+    0.5
+    """
+
+    def __init__(self, workload: Workload, inputs: Sequence[int], limits: Sequence[float]) -> None:
+        self._workload, self._inputs, self._limits = workload, tuple(inputs), tuple(limits)
+
+    def mass(self, lower: Sequence[float], upper: Sequence[float]) -> float:
+        """Return the probability of a box that has no sides in the other dimensions."""
+        all_lower, all_upper = [0.0] * len(self._limits), list(self._limits)
+        for number, low, high in zip(self._inputs, lower, upper, strict=True):
+            all_lower[number], all_upper[number] = low, high
+        return self._workload.mass(all_lower, all_upper)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.estimate import OperatorCosts, SelectivityEstimator
+from penstock.estimate import OperatorCosts, Selectivities, SelectivityEstimator
 
 
 def feed(model: OperatorCosts, costs: dict[str, float], batches: int, seed: int) -> OperatorCosts:
@@ -111,3 +114,35 @@ def test_a_ratio_of_nothing_changes_nothing() -> None:
     ratio.update(0, 0)
     ratio.update(-5, 1)
     assert ratio.estimate == before
+
+
+def test_many_selectivities_learn_like_one_each() -> None:
+    rng = np.random.default_rng(1)
+    options = [{}, {"weight": 5_000.0, "decay": 0.98, "surprise": math.inf}]
+    singles = [SelectivityEstimator(0.5, **options[number % 2]) for number in range(8)]
+    many = Selectivities([0.5] * 8, weight=[20.0, 5_000.0] * 4, decay=[0.8, 0.98] * 4, surprise=[4.0, math.inf] * 4)
+    for batch in range(60):
+        members = np.flatnonzero(rng.random(8) < 0.7)
+        rows_in = rng.integers(0, 300, members.size)
+        rows_out = (rows_in * (0.9 if batch > 30 else 0.3) * rng.random(members.size)).astype(int)
+        many.update(members, rows_in, rows_out)
+        for member, entering, leaving in zip(members.tolist(), rows_in.tolist(), rows_out.tolist(), strict=True):
+            singles[member].update(entering, leaving)
+        assert many.values.tolist() == pytest.approx([single.estimate.value for single in singles])
+        assert many.errors.tolist() == pytest.approx([single.estimate.error for single in singles])
+    assert many.snapshot() == [pytest.approx(single.snapshot()) for single in singles]
+
+
+def test_a_query_of_many_operators_has_a_small_state() -> None:
+    """A thousand operators had a million covariances, in every record of the journal."""
+    names = [f"o{number}" for number in range(1000)]
+    model = OperatorCosts(dict.fromkeys(names, 1e-4))
+    rng = np.random.default_rng(2)
+    for _ in range(40):
+        rows = dict(zip(names, rng.integers(50, 150, 1000).tolist(), strict=True))
+        model.update(rows, 0.1 + sum(3e-5 * count for count in rows.values()))
+    assert model.group_cost(dict.fromkeys(names, 100.0)).value == pytest.approx(3.0, rel=0.05)
+    assert len(json.dumps(model.snapshot())) < 100_000
+    costs, errors = model.costs
+    assert costs[7] == model.cost("o7").value
+    assert errors[7] == pytest.approx(model.cost("o7").error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from penstock.errors import PenstockError
 from penstock.network import load_network, parse_network
@@ -135,3 +136,29 @@ def test_errors_in_links_name_the_line() -> None:
     text += "links: {xx: {bandwidth: 1}}"
     with pytest.raises(PenstockError, match="line 5: link 'xx': an arc is written"):
         parse_network(text)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 100_000, "- " * 100_000, "nodes: " + "[" * 100_000, "? " * 100_000])
+def test_deep_nesting_is_one_line_and_no_segmentation_fault(text: str) -> None:
+    with pytest.raises(PenstockError, match="line 1: lists and mappings are nested more than 50 deep"):
+        parse_network(text)
+
+
+@pytest.mark.parametrize("loader", [yaml.BaseLoader, getattr(yaml, "CBaseLoader", yaml.BaseLoader)])
+def test_both_loaders_compose_the_same(loader: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.network.yaml_nodes._LOADER", loader)
+    with pytest.raises(PenstockError, match="nested more than 50 deep"):
+        parse_network("[" * 1000)
+    network = parse_network("""
+nodes: {A: &one {capacity: 2}, B: *one}
+inputs: {i: {max_rate: 10}}
+operators: {a: {node: B, from: [i], cost: 0.5}}
+outputs: {q: {from: a}}
+""")
+    assert network.nodes["B"].capacity == 2.0
+    for text, message in (
+        ("nodes: *x", "there is no anchor 'x'|undefined alias"),
+        ("a: 1\n---\nb: 2", "line 2: a second document"),
+    ):
+        with pytest.raises(PenstockError, match=message):
+            parse_network(text)

@@ -98,6 +98,15 @@ def test_a_rate_above_max_rate_is_dropped_only_as_far_as_a_node_is_overloaded(na
 
 
 @ALL
+def test_a_rate_above_max_rate_that_overloads_nothing_is_kept_whole(name: str) -> None:
+    """It was cut down to ``max_rate`` although there was capacity for it."""
+    network = NetworkBuilder().node("A").input("i", max_rate=4.0).operator("a", "A", "i", cost=0.01).output("q", "a").build()
+    plan = build(name, network).plan({"i": 50.0})
+    assert plan.keep == {"i": 1.0}
+    assert plan.notes == ()
+
+
+@ALL
 def test_plans_for_a_network_without_costs_carry_a_note(name: str) -> None:
     network = NetworkBuilder().node("A").input("i", max_rate=9.0).operator("a", "A", "i").output("q", "a").build()
     plan = build(name, network).plan({"i": 9.0})
