@@ -8,25 +8,22 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.coordination.dfit_tables import ChildTables, TableSender, combine_bounds
+from penstock.coordination.dfit_facts import NodeFacts
+from penstock.coordination.dfit_scope import Scope, ScopeSender
+from penstock.coordination.dfit_survey import ErrorShares, Survey
+from penstock.coordination.dfit_tables import ChildTables, Reach, TableSender, combine_reaches
 from penstock.coordination.local import Local
 from penstock.coordination.mailbox import Message
 from penstock.coordination.manager import Limits, Manager, Outgoing
-from penstock.coordination.measurements import Measurements, apply_measurements, entries_of
+from penstock.coordination.measurements import Measurements
 from penstock.errors import PenstockError
-from penstock.network.coefficients import Coefficients
 from penstock.network.model import Network
-from penstock.planning.bounds import RateBounds
 from penstock.planning.dominance import DominanceIndex
-from penstock.planning.fit_node import FitNode, geometric_spread
-from penstock.planning.spread import Anchored
 from penstock.planning.table import Table
 
 __all__ = ["DFit"]
 
 _TOLERANCE = 1e-9
-_TRIANGLE = 0.7
-_UPSTREAM_CHANGE = 0.2
 
 
 class DFit(Manager):
@@ -37,15 +34,24 @@ class DFit(Manager):
     changes significantly it builds the table again and sends its parent what has changed, if that matters. A parent that has
     missed a change requests the whole table.
 
-    Three additions to the paper:
+    What is added to the paper, so that plans are right for facts as measured and not only as declared:
 
-    - With its table a node sends its *bounds*: for each node below, the share of capacity that a row of each column takes if
-      nothing is dropped. So a parent knows exactly when there is nothing to shed, which samples near the boundary do not tell.
-    - Which rates matter to a node depends on the nodes above it (the feasibility triangle). So a node tells its children what the
-      nodes above them have measured, when that has changed by a fifth.
+    - With its table a node sends its *reach*: for each node below, the share of capacity that a row of each column takes if
+      nothing is dropped, and what such a row is worth. So a parent knows exactly when there is nothing to shed, and by which
+      limits: those that the tables in force were built with, not the declared ones.
+    - How far and how finely a node must sample depends on other nodes: what can arrive, on those above; which rates are too low
+      to matter, on the whole tree. A parent tells its children this *scope*, when the one they have is no longer right.
     - Streams that enter at a child are columns of its parent's table too, and the child reports their rates.
+    - No entry is left out below a feasibility triangle: no node knows all facts that it would depend on.
+    - Rates scaled down by one factor until nothing is overloaded are a candidate beside the entries: better just above the
+      boundary, and there even if no entry is low enough. So there is always something to let in.
+    - A decision is scaled down to what the node itself measured last, if that is not in its table yet.
 
-    Where it fails: the nodes must form a tree, and tables grow exponentially with the number of columns.
+    The score is at most epsilon below the best for the facts as measured, and no node is above its capacity. A cost or a
+    selectivity that differs by less than its own error does not count as changed.
+
+    Where it fails: the nodes must form a tree, and tables grow exponentially with the number of columns. If a table would be too
+    large, the node scales all rates by one factor, and ``status`` says why.
 
     Parameters
     ----------
@@ -55,21 +61,15 @@ class DFit(Manager):
         The node to manage.
     epsilon
         The relative error of the score that the tables may cause.
-    allowed
-        The relative difference of scores that a parent need not know of.
-    significant
-        The relative change of a cost, a selectivity or the capacity after which the table is built again.
-    slack
-        How much more than its share an arc may deliver before this node sheds: what a parent lets through arrives in bursts.
     max_entries
         Bounds the table; then ``epsilon`` no longer holds.
     survey
-        The bounds of the declared network, if they are known already.
+        What all nodes know of the declared network, if it is known already.
 
     Raises
     ------
     PenstockError
-        If the nodes do not form a tree.
+        If the nodes do not form a tree, or the network has bandwidths or floors.
 
     References
     ----------
@@ -85,50 +85,43 @@ class DFit(Manager):
         node: str,
         epsilon: float = 0.05,
         *,
-        allowed: float = 0.01,
-        significant: float = 0.05,
-        slack: float = 1.1,
         max_entries: int | None = None,
-        survey: RateBounds | None = None,
+        survey: Survey | None = None,
     ) -> None:
         super().__init__(network, node)
-        not_a_tree = Coefficients(network).not_a_tree if survey is None else None
-        if not_a_tree is not None:
-            raise PenstockError(f"D-FIT needs a tree of nodes, and {not_a_tree}: run a coordinator instead (--manager exact)")
-        declared = survey if survey is not None else RateBounds(network)
-        geometric = geometric_spread(declared, epsilon)
-        self._spread = Anchored(geometric.step, geometric.least, geometric.total)
-        self.parent = next(iter(declared.parents[node]), None)
-        self.children = declared.children[node]
-        self._significant, self._slack, self._max_entries = significant, slack, max_entries
-        self._entries = entries_of(network, node)
-        self._arcs = frozenset(name for name in self._entries if name.partition("->")[0] not in network.inputs)
-        self._local = Local(network, node)
-        self._use_bounds(declared)
-        self._measurements: Measurements | None = None  # those that the table is built with
-        self._upstream: dict[str, Measurements] = {}  # of the nodes above
-        self._told_children: dict[str, Measurements] = {}
+        known = survey if survey is not None else Survey(network)
+        bounds, shares = known.bounds, ErrorShares.of(epsilon, known, node)
+        self.parent = next(iter(bounds.parents[node]), None)
+        self.children = bounds.children[node]
+        self._facts = NodeFacts(known, node, shares, max_entries)
+        if survey is None:
+            self._facts.make_builder()  # raises if the network lacks something
+        self._entries = tuple(self._facts.part.inputs)
+        self._inputs = frozenset(name for name in self._entries if name.partition("->")[0] in network.inputs)
+        self._epsilon = epsilon
         self._child_tables = ChildTables(self.children)
-        self._sender = TableSender(allowed)
+        self._sender = TableSender(shares.table)
+        self._scopes = ScopeSender({child: known.declared_scope(child) for child in self.children})
+        self._arcs_of = {
+            child: tuple(name for name in self._facts.leaving if network.node_of(name.partition("->")[2]) == child)
+            for child in self.children
+        }
+        self._is_told = False  # whether all children have a scope that is right
+        self._latest: Measurements | None = None
         self._rates_below: dict[str, float] = {}  # at inputs of the nodes below
-        self._unsent_rates: dict[str, float] | None = None
+        self.rates: dict[str, float] = {}
+        """Rows per second at its own inputs, as measured last."""
+        self._sent_rates: dict[str, float] = {}
         self._has_greeted = False
+        self._is_stale = True
         self.table: Table | None = None
         """The node's own table, once those of its children are here."""
-        self.bounds: NDArray[np.float64] = np.zeros((0, 0))
-        """The bounds of this node and of all nodes below it."""
+        self.reach: Reach | None = None
+        """What rows at each column do to this node and to all nodes below it."""
         self._index: DominanceIndex | None = None
         self.trouble: str | None = None
         """Why the last table could not be built."""
         self.tables_built = 0
-
-    def _use_bounds(self, bounds: RateBounds) -> None:
-        """Build the table with these bounds, the next time it is needed."""
-        self._part = bounds.partitions[self.node].part
-        self._builder = FitNode(
-            bounds, self.node, self._spread, step=self._spread.step, max_entries=self._max_entries, triangle=_TRIANGLE
-        )
-        self._is_stale = True
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -138,20 +131,18 @@ class DFit(Manager):
     # -- what it knows -------------------------------------------------------------------------------------------------
 
     def learn(self, measurements: Measurements) -> None:
-        """Learn from what was measured here; if it differs significantly, the table will be built again."""
-        self._local.learn(measurements)
-        rates = {name: rate for name, rate in measurements.rates.items() if name not in self._arcs}
-        self._unsent_rates = rates | self._rates_below
-        if self._measurements is None or _has_changed(self._measurements, measurements, self._significant):
-            self._measurements = measurements
-            self._use_bounds(RateBounds(apply_measurements(self.network, self._known_measurements())))
+        """Learn from what was measured here; if it differs by more than its error, the table will be built again."""
+        self._latest = measurements
+        self.rates = {name: rate for name, rate in measurements.rates.items() if name in self._inputs}
+        if self._facts.learn(measurements):
+            self._note_change()
 
-    def _known_measurements(self) -> dict[str, Measurements]:
-        """Return the measurements of the nodes above and of this one."""
-        return self._upstream if self._measurements is None else {**self._upstream, self.node: self._measurements}
+    def _note_change(self) -> None:
+        """Build the table again the next time it is needed, and tell the children what can arrive."""
+        self._is_stale, self._is_told = True, False
 
     def receive(self, message: Message) -> None:
-        """Act on a child's table, change or rates, on a parent's measurements, or on its request for the whole table."""
+        """Act on a child's table, change or rates, on a parent's scope, or on its request for the whole table."""
         try:
             self._receive(message)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -161,13 +152,17 @@ class DFit(Manager):
 
     def _receive(self, message: Message) -> None:
         sender, body = message.sender, message.body
-        if message.kind == "resend" and sender == self.parent:
+        if message.kind == "resend" and sender == self.parent:  # it has just started, and what it told earlier is void
             self._sender.reset()
-        elif message.kind == "hello" and sender in self.children:  # it has just started and knows nothing of the nodes above
-            self._told_children = {}
-        elif message.kind == "upstream" and sender == self.parent:
-            self._upstream |= {reported.node: reported for reported in map(Measurements.from_body, body["measurements"])}
-            self._use_bounds(RateBounds(apply_measurements(self.network, self._known_measurements())))
+            self._sent_rates = {}
+            if self._facts.reset_scope():
+                self._note_change()
+        elif message.kind == "hello" and sender in self.children:  # it has just started and has the declared scope
+            self._scopes.forget(sender)
+            self._is_told = False
+        elif message.kind == "scope" and sender == self.parent:
+            if self._facts.use_scope(Scope.from_body(body)):
+                self._note_change()
         elif message.kind == "table":
             self._is_stale |= self._child_tables.update(sender, body)
         elif message.kind == "rates":
@@ -184,74 +179,101 @@ class DFit(Manager):
         if not self._is_stale or self._child_tables.missing:
             return
         self._is_stale = False
+        self.reach = combine_reaches(self._facts.part, self._child_tables.reaches)
+        self._index = None
+        if self.parent is None:
+            self._update_scope(self.reach.least_score)
         try:
-            self.table = self._builder.table(self._child_tables.tables)
-        except PenstockError as error:  # a child's table is of the network before a change, and a new one will follow
+            table = self._facts.build_table(self._child_tables.tables)
+        except PenstockError as error:
             self.trouble = str(error)
             return
         self.trouble = None
-        capacity = self._part.nodes[self.node].capacity
-        self.bounds = combine_bounds(self._part, capacity, self.table.columns, self._child_tables.bounds)
-        self._index = DominanceIndex(self.table.points, self.table.scores)
+        self.reach = self.reach.select(table.columns)
+        self.table, self._index = table, DominanceIndex(table.points, table.scores)
         self.tables_built += 1
 
+    def _update_scope(self, least_score: float) -> None:
+        """At the root: find how low a score may matter, from the facts of all nodes."""
+        scope = self._facts.scope
+        if least_score > 0 and not Scope(scope.least_score).covers(Scope(least_score)):
+            self._facts.use_scope(Scope(least_score).with_margin())
+            self._is_told = False
+
     def decide(self, rates: Mapping[str, float]) -> Limits:
-        """Return the entry of the table for these rates, or what the node can do alone if there is no table."""
+        """Return what to let in at these rates, or what the node can do alone if tables are missing."""
         self.refresh()  # a table that is up to date already stays as it is
-        if self.table is None or self._index is None:
-            return self._local.decide(rates)
-        columns = self.table.columns
-        slack = {name: self._slack if name in self._arcs else 1.0 for name in columns}
-        known = {**self._rates_below, **rates}
-        point = np.array([known.get(name, 0.0) / slack[name] for name in columns])
-        if not np.any(self.bounds @ point > 1.0 + _TOLERANCE):
+        if self.reach is None or self._child_tables.missing:
+            return self._decide_alone(rates)
+        return self._facts.fit_to_latest(self._choose(self.reach, {**self._rates_below, **rates}), rates)
+
+    def _decide_alone(self, rates: Mapping[str, float]) -> Limits:
+        local = Local(self.network, self.node)
+        if self._latest is not None:
+            local.learn(self._latest)
+        return local.decide(rates)
+
+    def _choose(self, reach: Reach, rates: Mapping[str, float]) -> Limits:
+        """Return the better of an entry and of rates scaled down by one factor."""
+        point = np.array([rates.get(name, 0.0) for name in reach.columns])
+        if _greatest_load(reach, point) <= 1.0:
             return Limits(reason="not overloaded")
-        row = self._index.find((point * (1.0 + _TOLERANCE)).tolist())
-        if row is None:
-            return Limits({name: 0.0 for name in self._entries if name in columns}, reason="no entry is low enough")
-        flows = {name: float(rate) * slack[name] for name, rate in zip(columns, self.table.points[row], strict=True)}
-        keep = {name: float(shares[row]) for name, shares in self.table.keeps.items()}
-        return Limits({name: flows[name] for name in self._entries if name in flows}, keep, f"entry {row}")
+        point = np.where(reach.worth > 0, point, 0.0)  # what is worth nothing goes first
+        load = max(1.0, _greatest_load(reach, point))
+        flows, keep, reason = np.where(reach.is_free, point, point / load), {}, "scaled by one factor"
+        score = float(reach.worth @ flows)
+        if len(reach.columns) > len(self._entries):  # nodes below come only within epsilon of this
+            score *= 1.0 - self._epsilon
+        row = None if self._index is None or load <= 1.0 else self._index.find((point * (1.0 + _TOLERANCE)).tolist())
+        if row is not None and self.table is not None and self.table.scores[row] >= score:
+            flows, reason = self.table.points[row], f"entry {row}"
+            keep = {name: float(shares[row]) for name, shares in self.table.keeps.items()}
+        by_name = dict(zip(reach.columns, flows.tolist(), strict=True))
+        limited = {
+            name for name, is_free in zip(reach.columns, reach.is_free, strict=True) if rates.get(name, 0.0) > 0 and not is_free
+        }
+        return Limits({name: by_name[name] for name in self._entries if name in limited}, keep, reason)
 
     # -- what it sends -------------------------------------------------------------------------------------------------
 
     def take_messages(self) -> list[Outgoing]:
-        """Return requests and measurements for the children, and for the parent rates and what has changed in the table."""
-        messages: list[Outgoing] = [(child, "resend", {}) for child in self._child_tables.take_requests()]
+        """Return requests and scopes for the children, and for the parent rates and what has changed in the table."""
+        messages: list[Outgoing] = []
+        for child in self._child_tables.take_requests():
+            self._scopes.forget(child)
+            self._is_told = False
+            messages.append((child, "resend", {}))
         if not self._has_greeted and self.parent is not None:
             messages.append((self.parent, "hello", {}))
         self._has_greeted = True
-        messages += self._take_news_for_children()
         self.refresh()
-        if self.parent is None or self.table is None:
+        messages += self._take_scopes()
+        if self.parent is None or self.reach is None:
             return messages
-        if self._unsent_rates:
-            messages.append((self.parent, "rates", {"rates": self._unsent_rates}))
-            self._unsent_rates = None
-        update = self._sender.take_update(self.table, self.bounds)
-        if update is not None:
-            messages.append((self.parent, "table", update))
+        rates = self.rates | self._rates_below
+        if rates != self._sent_rates:
+            messages.append((self.parent, "rates", {"rates": rates}))
+            self._sent_rates = rates
+        if self.table is not None and self._index is not None:
+            update = self._sender.take_update(self.table, self.reach)
+            if update is not None:
+                messages.append((self.parent, "table", update))
         return messages
 
-    def _take_news_for_children(self) -> list[Outgoing]:
-        """Return what the nodes above the children have measured, if it has changed by a good part since the last time."""
-        known = self._known_measurements()
-        has_changed = any(
-            _has_changed(
-                self._told_children.get(node) or Measurements.from_declaration(self.network, node), reported, _UPSTREAM_CHANGE
-            )
-            for node, reported in known.items()
-        )
-        if not has_changed:
-            return []
-        self._told_children = dict(known)
-        body = {"measurements": [reported.to_body() for reported in known.values()]}
-        return [(child, "upstream", body) for child in self.children]
+    def _take_scopes(self) -> list[Outgoing]:
+        """Return the scopes of the children whose scope is no longer right."""
+        messages: list[Outgoing] = []
+        for child, arcs in () if self._is_told else self._arcs_of.items():
+            scope = self._scopes.take_news(child, self._facts.scope_of(arcs))
+            if scope is not None:
+                messages.append((child, "scope", scope.to_body()))
+        self._is_told = True
+        return messages
 
     def note_replaced(self, to: str, kind: str) -> None:
-        """Send the whole table next: the parent lacks a change that a later one has replaced."""
+        """Send the whole table next if the parent lacks a change that a later one has replaced."""
         if to == self.parent and kind == "table":
-            self._sender.reset()
+            self._sender.note_replaced()
 
     def status(self) -> dict[str, Any]:
         """Return the size of the table, and the children whose tables are missing."""
@@ -263,16 +285,7 @@ class DFit(Manager):
         }
 
 
-def _has_changed(before: Measurements, now: Measurements, tolerance: float) -> bool:
-    """Return whether something differs by more than the tolerance and by more than its error."""
-    if abs(before.capacity - now.capacity) > tolerance * before.capacity:
-        return True
-    for name, operator in now.operators.items():
-        old = before.operators.get(name)
-        if old is None:
-            return True
-        if abs(old.cost - operator.cost) > max(tolerance * old.cost, operator.cost_error):
-            return True
-        if abs(old.selectivity - operator.selectivity) > max(tolerance * old.selectivity, operator.selectivity_error):
-            return True
-    return False
+def _greatest_load(reach: Reach, point: NDArray[np.float64]) -> float:
+    """Return the load of the node that is loaded most if nothing is dropped, but for rounding."""
+    load = float(np.max(reach.bounds @ point, initial=0.0))
+    return 1.0 if 1.0 < load <= 1.0 + _TOLERANCE else load

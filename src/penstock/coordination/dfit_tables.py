@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,21 +14,93 @@ from penstock.network.model import Network
 from penstock.planning.flows import Flows
 from penstock.planning.table import Delta, Table, common_rows, delta_between
 
-__all__ = ["ChildTables", "TableSender", "combine_bounds"]
+__all__ = ["ChildTables", "Reach", "TableSender", "combine_reaches"]
 
 _MOST_CHANGED_ROWS = 1000
+_MOST_CHANGED_SHARE = 0.5
+_ROUNDING = 1e-12
 
-Bounds = NDArray[np.float64]
-"""By node and column: the share of the node's capacity that one row per second takes if nothing is dropped."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reach:
+    """What one row per second at each entry does to a node and to all nodes below it if nothing is dropped.
+
+    It has the same facts as the table that it is sent with, so all that depends on facts of nodes below, such as the greatest
+    rate that all of them can process, is derived from it and never from declared values.
+    """
+
+    columns: tuple[str, ...]
+    bounds: NDArray[np.float64]
+    """By node and column: the share of the node's capacity that the row takes."""
+    worth: NDArray[np.float64]
+    """By column: the score that comes of the row."""
+
+    @property
+    def limits(self) -> NDArray[np.float64]:
+        """By column: the greatest rate that all nodes can process if all other rates are 0."""
+        greatest = self.bounds.max(axis=0, initial=0.0)
+        limits: NDArray[np.float64] = np.divide(1.0, greatest, out=np.full(greatest.size, np.inf), where=greatest > 0)
+        return limits
+
+    @property
+    def is_free(self) -> NDArray[np.bool_]:
+        """By column: whether a row costs nothing on any node, so that nothing is gained by dropping it."""
+        is_free: NDArray[np.bool_] = ~np.any(self.bounds > 0, axis=0)
+        return is_free
+
+    @property
+    def least_score(self) -> float:
+        """A lower bound of the best score at rates that overload a node; 0 if no rates do.
+
+        Scale such rates down by one factor until no node is overloaded. Some node is then exactly full, so the score is at least
+        the smallest ratio of worth to load of a column there. Columns of no worth do not count: they are dropped first.
+        """
+        scores = (self.worth * self.limits)[(self.worth > 0) & np.isfinite(self.limits)]
+        return float(scores.min(initial=np.inf)) if scores.size else 0.0
+
+    def select(self, columns: Sequence[str]) -> Reach:
+        """Return the same with the columns in another order."""
+        order = [self.columns.index(name) for name in columns]
+        return Reach(tuple(columns), self.bounds[:, order], self.worth[order])
+
+    def is_close_to(self, other: Reach) -> bool:
+        """Return whether both are equal but for rounding."""
+        return (
+            self.columns == other.columns
+            and self.bounds.shape == other.bounds.shape
+            and np.allclose(self.bounds, other.bounds, rtol=_ROUNDING, atol=0.0)
+            and np.allclose(self.worth, other.worth, rtol=_ROUNDING, atol=0.0)
+        )
+
+    def to_body(self) -> dict[str, Any]:
+        """Return the part of a message: plain JSON values."""
+        return {"bounds": self.bounds.tolist(), "worth": self.worth.tolist()}
+
+    @classmethod
+    def from_body(cls, columns: tuple[str, ...], body: Mapping[str, Any]) -> Reach:
+        """Read the part of a message.
+
+        Raises
+        ------
+        PenstockError
+            If a number is negative or not finite, or there are too few or too many.
+
+        """
+        bounds = np.array(body["bounds"], dtype=np.float64).reshape(-1, len(columns))
+        worth = np.array(body["worth"], dtype=np.float64)
+        numbers = np.concatenate([bounds.reshape(-1), worth])
+        if worth.size != len(columns) or not (np.all(np.isfinite(numbers)) and np.all(numbers >= 0)):
+            raise PenstockError("bounds and worth must be finite and not negative, one for each column of the table")
+        return cls(columns, bounds, worth)
 
 
 class ChildTables:
-    """The tables of a node's children as it has received them, with the bounds that came with them."""
+    """The tables of a node's children as it has received them, with the reach that came with them."""
 
     def __init__(self, children: Sequence[str]) -> None:
         self._children = tuple(children)
         self._tables: dict[str, Table] = {}
-        self._bounds: dict[str, Bounds] = {}
+        self._reaches: dict[str, Reach] = {}
         self._versions: dict[str, int] = {}
         self._to_request = set(children)
 
@@ -42,9 +115,9 @@ class ChildTables:
         return [self._tables[child] for child in self._children if child in self._tables]
 
     @property
-    def bounds(self) -> list[tuple[Table, Bounds]]:
-        """The tables that have arrived, each with its bounds."""
-        return [(table, self._bounds[table.node]) for table in self.tables]
+    def reaches(self) -> list[Reach]:
+        """The reaches of the children, in their order."""
+        return [self._reaches[table.node] for table in self.tables]
 
     def update(self, child: str, body: Mapping[str, Any]) -> bool:
         """Take a child's table or a change of it.
@@ -67,9 +140,8 @@ class ChildTables:
             table = Table.from_message(body["table"])
             if table.node != child:
                 raise PenstockError(f"{child!r} has sent the table of node {table.node!r}")
-        version = int(body["version"])
-        self._bounds[child] = np.array(body["bounds"], dtype=np.float64).reshape(-1, len(table.columns))
-        self._tables[child], self._versions[child] = table, version
+        reach, version = Reach.from_body(table.columns, body), int(body["version"])
+        self._tables[child], self._reaches[child], self._versions[child] = table, reach, version
         self._to_request.discard(child)
         return True
 
@@ -95,27 +167,36 @@ class TableSender:
         self._version = 0
         self._source: Table | None = None
         self._known: Table | None = None
-        self._known_bounds: Bounds | None = None
+        self._known_reach: Reach | None = None
+        self._is_whole = False  # whether the last update was the whole table
 
     def reset(self) -> None:
         """Assume that the parent has nothing, so that the next update is the whole table."""
         self._source = self._known = None
 
-    def take_update(self, table: Table, bounds: Bounds) -> Mapping[str, Any] | None:
+    def note_replaced(self) -> None:
+        """Note that the parent will not read the update before the last one.
+
+        It lacks nothing if the last one was the whole table: to send that again, and again until it is read, would help nobody.
+        """
+        if not self._is_whole:
+            self.reset()
+
+    def take_update(self, table: Table, reach: Reach) -> Mapping[str, Any] | None:
         """Return what to send so that the parent has this table, and consider it sent; ``None`` if nothing is worth sending."""
         if table is self._source:
             return None
         self._source = table
         delta = self._find_delta(table)
-        if delta is not None and not delta and self._has_bounds(bounds):
+        if delta is not None and not delta and self._known_reach is not None and self._known_reach.is_close_to(reach):
             return None
         self._version += 1
-        self._known_bounds = bounds
-        update: dict[str, Any] = {"version": self._version, "bounds": bounds.tolist()}
+        self._known_reach = reach
+        update: dict[str, Any] = {"version": self._version, **reach.to_body()}
         if self._known is not None and delta is not None and len(delta.scores) + len(delta.removed) < len(table):
-            self._known = delta.apply(self._known)
+            self._known, self._is_whole = delta.apply(self._known), False
             return {**update, "base": self._version - 1, "table": delta.to_message()}
-        self._known = table
+        self._known, self._is_whole = table, True
         return {**update, "table": table.to_message()}
 
     def _find_delta(self, table: Table) -> Delta | None:
@@ -123,49 +204,51 @@ class TableSender:
         known = self._known
         if known is None or known.columns != table.columns:
             return None
-        if np.count_nonzero(~common_rows(known, table)[1]) > _MOST_CHANGED_ROWS:
+        common = common_rows(known, table)
+        changed = np.count_nonzero(~common[1])
+        if changed > _MOST_CHANGED_ROWS or changed > _MOST_CHANGED_SHARE * len(table):
             return None
-        return delta_between(known, table, self._allowed)
-
-    def _has_bounds(self, bounds: Bounds) -> bool:
-        known = self._known_bounds
-        return known is not None and known.shape == bounds.shape and np.allclose(known, bounds, rtol=1e-3)
+        return delta_between(known, table, self._allowed, common)
 
 
-def combine_bounds(part: Network, capacity: float, columns: Sequence[str], children: Sequence[tuple[Table, Bounds]]) -> Bounds:
-    """Return the bounds of a node and of all nodes below it.
+def combine_reaches(part: Network, children: Sequence[Reach]) -> Reach:
+    """Return the reach of a node.
 
     Parameters
     ----------
     part
         What the node runs.
-    capacity
-        The CPU seconds per second that it has.
-    columns
-        The columns of its table.
     children
-        The tables of its children, each with its bounds.
+        The reaches of its children.
 
     """
-    positions = {name: position for position, name in enumerate(columns)}
     flows = Flows(part)
-    entries = [positions[name] for name in flows.inputs]
-    rows = np.zeros((1, len(columns)))
-    rows[0, entries] = [float((flows.full_loads @ unit)[0]) / capacity for unit in np.eye(len(entries))]
-    through = np.array([flows.through @ flows.propagate(unit, np.ones(len(flows.locations))) for unit in np.eye(len(entries))])
     leaving = {name: position for position, name in enumerate(flows.outputs)}
-    for table, bounds in children:
-        mapped = np.zeros((len(bounds), len(columns)))
-        for column, name in enumerate(table.columns):
+    below = [name for reach in children for name in reach.columns if name not in leaving]
+    columns = (*flows.inputs, *below)
+    positions = {name: position for position, name in enumerate(columns)}
+    own, full = len(flows.inputs), np.ones(len(flows.locations))
+    through = np.array([flows.through @ flows.propagate(unit, full) for unit in np.eye(own)]).reshape(own, len(leaving))
+    bounds = np.zeros((1, len(columns)))
+    bounds[0, :own] = [float((flows.full_loads @ unit)[0]) / float(flows.capacity[0]) for unit in np.eye(own)]
+    to_children = {name for reach in children for name in reach.columns}
+    is_final = np.array([name not in to_children for name in flows.outputs], dtype=bool)
+    worth = np.zeros(len(columns))
+    worth[:own] = through[:, is_final] @ flows.weights[is_final]
+    for reach in children:
+        mapped = np.zeros((len(reach.bounds), len(columns)))
+        for column, name in enumerate(reach.columns):
             if name in leaving:
-                mapped[:, entries] += bounds[:, [column]] * through[:, leaving[name]]
+                mapped[:, :own] += reach.bounds[:, [column]] * through[:, leaving[name]]
+                worth[:own] += reach.worth[column] * through[:, leaving[name]]
             else:
-                mapped[:, positions[name]] += bounds[:, column]
-        rows = np.concatenate([rows, mapped])
-    return _remove_implied(rows)
+                mapped[:, positions[name]] += reach.bounds[:, column]
+                worth[positions[name]] += reach.worth[column]
+        bounds = np.concatenate([bounds, mapped])
+    return Reach(columns, _remove_implied(bounds), worth)
 
 
-def _remove_implied(rows: Bounds) -> Bounds:
+def _remove_implied(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the rows without those that another row implies by being nowhere less."""
     rows = np.unique(rows, axis=0)
     essential = [index for index, row in enumerate(rows) if not np.any(np.all(np.delete(rows, index, axis=0) >= row, axis=1))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -257,16 +257,17 @@ def cheapest_path_costs(network: Network) -> dict[str, float]:
     return costs
 
 
-def part_of(network: Network, node: str) -> Network:
+def part_of(network: Network, node: str, names: Sequence[str] | None = None) -> Network:
     """Return the part of a network that runs on one node, as a network.
 
     A stream from another node becomes an input, a stream to another node becomes an output, each named after its arc. An input
-    that also feeds other nodes is named after its arc too: each node sheds its own copy.
+    that also feeds other nodes is named after its arc too: each node sheds its own copy. With ``names``, the operators of the
+    node in their order, the other operators are not looked at.
     """
     operators: dict[str, Operator] = {}
     inputs: dict[str, Input] = {}
     outputs: dict[str, Output] = {}
-    for name in network.by_node[node]:
+    for name in network.by_node[node] if names is None else names:
         operator = network.operators[name]
         sources = []
         for source in operator.sources:

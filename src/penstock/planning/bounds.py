@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from penstock.errors import PenstockError
 from penstock.network.coefficients import Coefficients, cheapest_path_costs, part_of
 from penstock.network.model import Input, Network, Operator, Output
 
-__all__ = ["NodePartition", "RateBounds", "partition_node"]
+__all__ = ["FitBounds", "NodePartition", "RateBounds", "bound_flows", "partition_node", "partition_part"]
 
 _UNBOUNDED = 100.0
 
@@ -36,10 +37,14 @@ class NodePartition:
         return target in self.trunk or (target in self.part.outputs and target not in self.local.outputs)
 
 
-def partition_node(network: Network, node: str) -> NodePartition:
-    """Divide the operators of a node into trunk and local network."""
-    part = part_of(network, node)
-    leaving = {name for name in part.outputs if name not in network.outputs}
+def partition_node(network: Network, node: str, names: Sequence[str] | None = None) -> NodePartition:
+    """Divide the operators of a node, whose names may be known already, into trunk and local network."""
+    part = part_of(network, node, names)
+    return partition_part(part, node, {name for name in part.outputs if name not in network.outputs})
+
+
+def partition_part(part: Network, node: str, leaving: Collection[str]) -> NodePartition:
+    """Divide what a node runs into trunk and local network, given the outputs that lead to children."""
     trunk: set[str] = set()
     for name in (*reversed(part.order), *part.inputs):
         if any(consumer in trunk or consumer in leaving for consumer in part.consumers[name]):
@@ -66,7 +71,60 @@ def partition_node(network: Network, node: str) -> NodePartition:
     return NodePartition(node, part, frozenset(trunk), Network(part.nodes, inputs, operators, outputs))
 
 
-class RateBounds:
+class FitBounds:
+    """What FIT must know beside the tables of a node's children to compute the node's table.
+
+    C-FIT derives it from the whole network (``RateBounds``). A node of D-FIT knows its own facts and what its neighbours tell.
+    """
+
+    network: Network
+    order: tuple[str, ...]
+    """The nodes that run operators, each after its parent."""
+    partitions: Mapping[str, NodePartition]
+    parents: Mapping[str, tuple[str, ...]]
+    children: Mapping[str, tuple[str, ...]]
+    quality: Mapping[str, float]
+    full_limits: Mapping[str, float]
+    """By input: the greatest rate that is feasible if all other rates are 0 and nothing is dropped."""
+    dimensions: int
+    """The number of inputs of all local networks: so often, a rate near 0 is rounded down to 0."""
+    roundings: int
+    """How often a rate is rounded at most on the way to a leaf."""
+    flow_limits: Mapping[str, float]
+    """By input and operator: an upper bound of the rate that leaves it."""
+
+    def useful_rate(self, partition: NodePartition, name: str) -> float:
+        """Return the greatest useful rate at an input of a node's local network.
+
+        Beyond ``capacity / cost`` of the cheapest path to an output, more tuples add nothing. If a path costs nothing and the
+        input has no ``max_rate``, the table ends at a hundred times the greatest rate that is feasible with nothing dropped.
+        """
+        cost = cheapest_path_costs(partition.local)[name]
+        capacity = partition.part.nodes[partition.node].capacity
+        node_limit = capacity / cost if cost > 0 else np.inf
+        # A name without a limit is an arc from another node, or this node's copy of an input that feeds several nodes.
+        source = name if name in self.flow_limits else name.partition("->")[0]
+        limit = min(node_limit, self.flow_limits[source])
+        if not np.isfinite(limit):  # a branch costs nothing, so that any number of tuples is of use
+            finite = [limit for limit in self.full_limits.values() if np.isfinite(limit)]
+            if not finite:
+                raise PenstockError(f"the rate of {name!r} is unbounded: give a max_rate to the inputs that feed it")
+            limit = _UNBOUNDED * max(finite)
+        return float(limit)
+
+    def is_shed(self, name: str) -> bool:
+        """Return whether what leaves an input or operator may ever be shed: something upstream of it or downstream costs."""
+        return self.flow_limits[name if name in self.flow_limits else name.partition("->")[0]] > 0
+
+    def subtree(self, node: str) -> list[str]:
+        """Return a node and all nodes that it feeds, directly or indirectly."""
+        nodes = [node]
+        for member in nodes:
+            nodes += self.children[member]
+        return nodes
+
+
+class RateBounds(FitBounds):
     """Bounds on rates and scores, valid for all nodes, from one pass over the network.
 
     ``least_score`` is a lower bound of the best score at rates that overload the network. Scale such rates down by one factor
@@ -88,15 +146,21 @@ class RateBounds:
         self.network = network
         used = {operator.node for operator in network.operators.values()}
         self.order = tuple(node for node in derived.node_order or () if node in used)
-        self.partitions = {node: partition_node(network, node) for node in self.order}
+        names: dict[str, list[str]] = {node: [] for node in self.order}
+        for name in network.order:
+            names[network.operators[name].node].append(name)
+        self.partitions = {node: partition_node(network, node, names[node]) for node in self.order}
         self.parents = derived.parents
-        self.children = {node: tuple(child for child in self.order if node in derived.parents[child]) for node in self.order}
+        children: dict[str, list[str]] = {node: [] for node in self.order}
+        for node in self.order:
+            for parent in derived.parents[node]:
+                children[parent].append(node)
+        self.children = {node: tuple(members) for node, members in children.items()}
         self.quality = derived.quality
         self.full_limits = {
             name: min((network.nodes[node].capacity / load for node, load in loads.items() if load > 0), default=np.inf)
             for name, loads in derived.node_loads.items()
         }
-        """By input: the greatest rate that is feasible if all other rates are 0 and nothing is dropped."""
         ratios = [
             self.quality[name] * limit
             for name, limit in self.full_limits.items()
@@ -107,7 +171,7 @@ class RateBounds:
         self.roundings = 1 + self._count_merges()
         self.free = frozenset(name for name, limit in self.full_limits.items() if not np.isfinite(limit))
         """The inputs that cost nothing on any node. They are never shed, so no table has a rate for them."""
-        self._flow_limits = self._bound_flows()
+        self.flow_limits = bound_flows(network, self.free)
 
     def _count_merges(self) -> int:
         """Return how often streams merge at most on the way to a leaf. Each merge rounds a rate once more."""
@@ -119,49 +183,25 @@ class RateBounds:
             merges[name] = downstream + (len(network.operators[name].sources) - 1 if name in trunk else 0)
         return max(merges.values(), default=0)
 
-    def _bound_flows(self) -> dict[str, float]:
-        """Return, by input and operator, an upper bound of the rate that leaves it, from the load that no drop can avoid."""
-        network = self.network
-        flow_limits: dict[str, float] = {}
-        for name, stream in network.inputs.items():
-            loads: dict[str, float] = {}
-            flow, current = 1.0, name
-            while len(network.consumers[current]) == 1 and network.consumers[current][0] in network.operators:
-                operator = network.operators[network.consumers[current][0]]
-                loads[operator.node] = loads.get(operator.node, 0.0) + flow * operator.cost
-                flow *= operator.gain(current)
-                current = operator.name
-            limits = [network.nodes[node].capacity / load for node, load in loads.items() if load > 0]
-            flow_limits[name] = 0.0 if name in self.free else min([stream.max_rate, *limits])
-        for name in network.order:
-            operator = network.operators[name]
-            gains = [(operator.gain(source), source) for source in operator.sources]
-            flow_limits[name] = sum(gain * flow_limits[source] for gain, source in gains if gain > 0)
-        return flow_limits
 
-    def is_shed(self, name: str) -> bool:
-        """Return whether what leaves an input or operator may ever be shed: something upstream of it or downstream costs."""
-        return self._flow_limits[name if name in self._flow_limits else name.partition("->")[0]] > 0
+def bound_flows(network: Network, free: Collection[str] = ()) -> dict[str, float]:
+    """Return, by input and operator, an upper bound of the rate that leaves it, from the load that no drop can avoid.
 
-    def useful_rate(self, partition: NodePartition, name: str) -> float:
-        """Return the greatest useful rate at an input of a node's local network.
-
-        Beyond ``capacity / cost`` of the cheapest path to an output, more tuples add nothing. If a path costs nothing and the
-        input has no ``max_rate``, the table ends at a hundred times the greatest rate that is feasible with nothing dropped.
-        """
-        cost = cheapest_path_costs(partition.local)[name]
-        capacity = self.network.nodes[partition.node].capacity
-        node_limit = capacity / cost if cost > 0 else np.inf
-        # A name without a limit is an arc from another node, or this node's copy of an input that feeds several nodes.
-        source = name if name in self._flow_limits else name.partition("->")[0]
-        limit = min(node_limit, self._flow_limits[source])
-        if not np.isfinite(limit):  # a branch costs nothing, so that any number of tuples is of use
-            limit = _UNBOUNDED * max((limit for limit in self.full_limits.values() if np.isfinite(limit)), default=1.0)
-        return float(limit)
-
-    def subtree(self, node: str) -> list[str]:
-        """Return a node and all nodes that it feeds, directly or indirectly."""
-        nodes = [node]
-        for member in nodes:
-            nodes += self.children[member]
-        return nodes
+    Nothing counts of ``free`` inputs, which are never shed.
+    """
+    flow_limits: dict[str, float] = {}
+    for name, stream in network.inputs.items():
+        loads: dict[str, float] = {}
+        flow, current = 1.0, name
+        while len(network.consumers[current]) == 1 and network.consumers[current][0] in network.operators:
+            operator = network.operators[network.consumers[current][0]]
+            loads[operator.node] = loads.get(operator.node, 0.0) + flow * operator.cost
+            flow *= operator.gain(current)
+            current = operator.name
+        limits = [network.nodes[node].capacity / load for node, load in loads.items() if load > 0]
+        flow_limits[name] = 0.0 if name in free else min([stream.max_rate, *limits])
+    for name in network.order:
+        operator = network.operators[name]
+        gains = [(operator.gain(source), source) for source in operator.sources]
+        flow_limits[name] = sum(gain * flow_limits[source] for gain, source in gains if gain > 0)
+    return flow_limits

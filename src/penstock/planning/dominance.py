@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DominanceIndex", "pareto_front"]
+__all__ = ["DominanceIndex", "grid_cells", "is_on_grid", "pareto_front"]
 
 _MAX_STEPS = 512
+_MAX_CELLS_PER_ROW = 64
 
 
 class DominanceIndex:
@@ -87,7 +89,39 @@ def pareto_front(points: NDArray[np.float64], scores: NDArray[np.float64]) -> ND
     >>> pareto_front(np.array([[1.0, 1.0], [2.0, 2.0], [3.0, 0.0]]), np.array([3.0, 3.0, 1.0]))
     array([0, 2])
     """
-    return DominanceIndex(points, scores).pareto_front()
+    if not is_on_grid(points):
+        return DominanceIndex(points, scores).pareto_front()
+    axes = [np.unique(column, return_inverse=True) for column in points.T]
+    shape = tuple(values.size for values, _ in axes)
+    order = np.lexsort((-np.arange(scores.size), scores))  # the best last, and of equal rows the first last
+    cells = np.ravel_multi_index(tuple(positions for _, positions in axes), shape)[order]
+    row_of_cell = np.full(math.prod(shape), -1, dtype=np.int64)
+    row_of_cell[cells] = order  # of several rows in a cell, NumPy keeps the last
+    best = np.where(row_of_cell >= 0, scores[row_of_cell], -np.inf)
+    return np.sort(row_of_cell[grid_cells(best.reshape(shape))])
+
+
+def is_on_grid(points: NDArray[np.float64]) -> bool:
+    """Return whether the points have so many values in common that their grid has not many more cells than there are points."""
+    rows, dimensions = points.shape
+    cells = math.prod(int(np.unique(column).size) for column in points.T)
+    return bool(dimensions > 0 and cells <= _MAX_CELLS_PER_ROW * rows)
+
+
+def grid_cells(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the cells of a grid, numbered as in memory, whose score exceeds that of all cells that are nowhere higher.
+
+    >>> grid_cells(np.array([[0.0, 1.0], [0.0, 2.0]]))
+    array([0, 1, 3])
+    """
+    below = scores.copy()  # the best of a cell and all cells that are nowhere higher
+    for dimension in range(scores.ndim):
+        np.maximum.accumulate(below, axis=dimension, out=below)
+    is_better = scores > -np.inf
+    for dimension in range(scores.ndim):
+        upper, lower = np.swapaxes(is_better, 0, dimension)[1:], np.swapaxes(below, 0, dimension)[:-1]
+        upper &= np.swapaxes(scores, 0, dimension)[1:] > lower
+    return np.flatnonzero(is_better)
 
 
 def _to_bits(selected: NDArray[np.bool_]) -> int:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from penstock.errors import PenstockError
 from penstock.network.coefficients import Coefficients
 from penstock.network.model import Operator, arc_name
-from penstock.planning.bounds import NodePartition, RateBounds
+from penstock.planning.bounds import FitBounds, NodePartition, RateBounds
 from penstock.planning.drop_order import DropOrder
+from penstock.planning.fit_combination import combine_tables
 from penstock.planning.fit_rows import Rows, repeat_index
 from penstock.planning.fit_size import check_size, count_combinations, most_rows, reduce_table
 from penstock.planning.flows import Flows, Vector
@@ -62,8 +63,7 @@ class FitNode:
     budget
         The number of entries that the table is meant to have at most. Far more combinations of rates raise an error early.
     triangle
-        The share of the feasibility triangle to leave out. Below 1 for nodes that keep using a table while their ancestors
-        change.
+        The share of the feasibility triangle to leave out; 0 for a node that does not know the facts of the whole network.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class FitNode:
 
     def __init__(
         self,
-        bounds: RateBounds,
+        bounds: FitBounds,
         node: str,
         spread: Spread,
         *,
@@ -140,28 +140,19 @@ class FitNode:
         return rows
 
     def _combine(self, children: Sequence[Table]) -> Rows:
-        """Return all combinations of the children's entries."""
+        """Return the combinations of the children's entries that none of the others beats."""
         expected = set(self._bounds.children[self.node])
         if {child.node for child in children} != expected or len(children) != len(expected):
             raise PenstockError(
                 f"node {self.node!r} needs the tables of {sorted(expected)}, got {sorted(c.node for c in children)}"
             )
-        sizes = [len(child) for child in children]
-        check_size(math.prod(sizes), self._max_rows, self.node)
-        grids = np.indices(sizes).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), dtype=np.int64)
-        rows = Rows(grids.shape[1])
-        rows["score"] = np.zeros(rows.count)
-        for child, child_rows in zip(children, grids, strict=True):
-            rows[f"row {child.node}"] = child_rows
-            rows["score"] = rows["score"] + child.scores[child_rows]
-            for column, name in enumerate(child.columns):
-                kind = "need" if name in self._partition.part.outputs else "column"
-                if kind == "column" and name.partition("->")[0] not in self._bounds.network.inputs:
+        for child in children:
+            for name in child.columns:
+                if name not in self._partition.part.outputs and name.partition("->")[0] not in self._bounds.network.inputs:
                     raise PenstockError(
                         f"the table of node {child.node!r} has a column {name!r} that node {self.node!r} does not feed"
                     )
-                rows[f"{kind} {name}"] = child.points[child_rows, column]
-        return rows
+        return combine_tables(children, self._partition.part.outputs, lambda rows: check_size(rows, self._max_rows, self.node))
 
     def _map_trunk(self, rows: Rows) -> None:
         """Map the rates that leave for the children to the rates of the node's inputs, operator by operator."""
@@ -273,6 +264,8 @@ class FitNode:
         elsewhere, so nothing may be left out before the root; then the result is ``None``.
         """
         bounds, corners = self._bounds, {}
+        if self._triangle_share <= 0.0:
+            return None
         has_siblings = len(bounds.order) > 1 and any(len(bounds.children[node]) > 1 for node in bounds.order)
         if self._partition.trunk or has_siblings:
             return None
@@ -309,7 +302,7 @@ class FitNode:
             {child.node: rows[f"row {child.node}"][feasible] for child in children},
             generated=feasible.size,
         )
-        if not self._bounds.parents[self.node]:
+        if self._triangle_share > 0.0 and not self._bounds.parents[self.node]:
             table = self._remove_triangle(table)
         return reduce_table(table, self._max_entries)
 
@@ -347,7 +340,7 @@ class FitNode:
         return table.select(np.flatnonzero(is_near)) if is_near.any() else table
 
 
-def _limit_alone(bounds: RateBounds, name: str) -> float | None:
+def _limit_alone(bounds: FitBounds, name: str) -> float | None:
     """Return the greatest rate at a leaf's input that all nodes can process if all other rates are 0.
 
     ``None`` unless a single path leads there from an input of the network, without split or merge.

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
-from penstock.planning.dominance import pareto_front
+from penstock.planning.dominance import is_on_grid, pareto_front
 from penstock.planning.flows import Vector
 from penstock.planning.table import Table
 
 __all__ = ["TableTooLargeError", "check_size", "count_combinations", "most_rows", "reduce_table"]
 
-_MAX_ROWS = 4_000_000
+_MAX_ROWS = 8_000_000
 _MAX_TABLE_ENTRIES = 400_000
 _ROWS_PER_ENTRY = 200
 _BINS = 512
@@ -69,9 +69,11 @@ def reduce_table(table: Table, max_entries: int | None) -> Table:
     is_first = np.ones(order.size, dtype=bool)
     is_first[1:] = np.any(points[1:] != points[:-1], axis=1)
     table = table.select(order[is_first])
-    if len(table) > _MAX_TABLE_ENTRIES:
+    if len(table) > _MAX_TABLE_ENTRIES and not is_on_grid(table.points):  # on a grid the front is found quickly
         raise TableTooLargeError(f"node {table.node!r}: its table has {len(table):,} entries: {_REMEDY}")
     table = table.select(pareto_front(table.points, table.scores))
+    if len(table) > _MAX_TABLE_ENTRIES:
+        raise TableTooLargeError(f"node {table.node!r}: its table has {len(table):,} entries: {_REMEDY}")
     return table if max_entries is None else table.select(_spread_rows(table, max_entries))
 
 

@@ -83,22 +83,38 @@ class Geometric:
 class Anchored(Geometric):
     """Geometric samples that do not move when the limits change, so that a recomputed table keeps most of its entries.
 
+    All samples are powers of ``1 - step``, and near 0 multiples of a power of 2, times the unit of the dimension. Nodes whose
+    units stand for the same rate upstream have samples in common there, so their combined table is hardly larger than each.
+
     Examples
     --------
     >>> Anchored(0.5, least=0.125, total=0.6).samples([1.0, 1.3], [1.0, 1.0])
     [array([0.   , 0.125, 0.25 , 0.5  , 1.   ]), array([0.   , 0.125, 0.25 , 0.5  , 1.   , 2.   ])]
     """
 
+    units: tuple[float, ...] = ()
+    """The unit of each dimension; 1 by default."""
+
+    def samples(self, limits: Sequence[float], qualities: Sequence[float], dimensions: int = 1) -> list[Vector]:  # noqa: ARG002 - included in ``least``
+        """Return samples that are geometric at high rates and equally spaced near 0."""
+        units = self.units or (1.0,) * len(limits)
+        return [
+            self._samples_along(limit / unit, quality * unit) * unit
+            for limit, quality, unit in zip(limits, qualities, units, strict=True)
+        ]
+
     def _samples_along(self, limit: float, quality: float) -> Vector:
-        """Start at the smallest power of ``1 - step`` that is at least the limit, and make each sample an exact power."""
+        """Start at the smallest power of ``1 - step`` that is at least the limit."""
         if quality <= 0.0 or limit <= 0.0:
             return np.zeros(1)
         ratio = 1.0 - self.step
-        top = ratio ** math.floor(math.log(limit) / math.log(ratio) + 1e-9)
-        samples = Geometric(self.step, self.least, self.total).samples([top], [quality])[0]
-        turn = min(top, self.least / quality / self.step)
-        powers = np.round(np.log(np.maximum(samples, 1e-300)) / math.log(ratio))
-        return np.where(samples >= turn * (1.0 - 1e-9), ratio**powers, samples)
+        first = math.floor(math.log(limit) / math.log(ratio) + 1e-9)
+        equal_step = 2.0 ** math.floor(math.log2(self.least / quality))
+        last = max(first, math.floor(math.log(equal_step / self.step) / math.log(ratio) + 1e-9))
+        _check_count(last - first)
+        upper = ratio ** np.arange(last, first - 1, -1.0)
+        lower = _multiples(upper[0], equal_step)
+        return np.concatenate([lower[lower < upper[0] * (1.0 - 1e-9)], upper])
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,9 @@ class Delta:
         return cls(node, removed, points, scores)
 
 
-def delta_between(known: Table, new: Table, allowed: float = 0.0) -> Delta:
+def delta_between(
+    known: Table, new: Table, allowed: float = 0.0, common: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None = None
+) -> Delta:
     """Return a small change to a known table after which a parent plans as well as with the new table, within ``allowed``.
 
     A known row stays if its rates are still feasible, because some new entry is component-wise at least them, and if its score is
@@ -174,6 +176,8 @@ def delta_between(known: Table, new: Table, allowed: float = 0.0) -> Delta:
         The table that the parent has, and the table that the node has now.
     allowed
         The relative difference of scores that is allowed, in [0, 1).
+    common
+        The result of ``common_rows``, if it is known already.
 
     Raises
     ------
@@ -194,10 +198,11 @@ def delta_between(known: Table, new: Table, allowed: float = 0.0) -> Delta:
         raise PenstockError(f"the allowed difference must lie in [0, 1), got {allowed!r}")
     # Half of what is allowed is for known rows whose score is too high, the rest for new entries that are not sent.
     excess = allowed / 2.0
-    in_known, in_new = common_rows(known, new)
+    in_known, in_new = common_rows(known, new) if common is None else common
     stays = in_known.copy()
     others = np.flatnonzero(~in_known)
-    stays[others] = _is_still_valid(known.select(others), new, excess)
+    if others.size:
+        stays[others] = _is_still_valid(known.select(others), new, excess)
     uncovered = np.flatnonzero(~in_new)  # a row in both tables covers itself
     added = uncovered[
         _cover(known.points[stays], known.scores[stays], new.select(uncovered), 1.0 - (1.0 - allowed) * (1.0 + excess))
@@ -207,12 +212,9 @@ def delta_between(known: Table, new: Table, allowed: float = 0.0) -> Delta:
 
 def common_rows(known: Table, new: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which rows of each of two tables are in both, compared bit by bit."""
-    first = np.column_stack([known.points, known.scores])
-    second = np.column_stack([new.points, new.scores])
-    rows = {row.tobytes() for row in first} & {row.tobytes() for row in second}
-    return np.array([row.tobytes() in rows for row in first], dtype=bool), np.array(
-        [row.tobytes() in rows for row in second], dtype=bool
-    )
+    first, second = ([row.tobytes() for row in np.column_stack([table.points, table.scores])] for table in (known, new))
+    in_first, in_second = set(first), set(second)
+    return np.array([row in in_second for row in first], dtype=bool), np.array([row in in_first for row in second], dtype=bool)
 
 
 def entries_to_send(known: Table, new: Table, allowed: float) -> float:
@@ -239,8 +241,13 @@ def _cover(points: NDArray[np.float64], scores: Vector, new: Table, allowed: flo
     """Return new entries that, with the rows that stay, cover all new entries."""
     required = new.scores * (1.0 - allowed) * (1.0 - _TOLERANCE)
     is_uncovered = np.ones(len(new), dtype=bool)
-    for point, score in zip(points, scores, strict=True):
-        is_uncovered &= ~(np.all(point <= new.points * (1.0 + _TOLERANCE), axis=1) & (score >= required))
+    most = new.points * (1.0 + _TOLERANCE)
+    if len(new) < len(scores):  # go through the shorter of the two
+        for row in range(len(new)):
+            is_uncovered[row] = not np.any(np.all(points <= most[row], axis=1) & (scores >= required[row]))
+    else:
+        for point, score in zip(points, scores, strict=True):
+            is_uncovered &= ~(np.all(point <= most, axis=1) & (score >= required))
     candidates = np.flatnonzero(is_uncovered)
     if not candidates.size:
         return candidates
