@@ -58,7 +58,7 @@ def check_dfit(*, quick: bool, say: Say) -> tuple[list[Row], list[Bar], list[Cla
 
 def _measure_trees(rng: np.random.Generator, count: int, size: tuple[int, int], streams: int) -> Row:
     epsilon = _EPSILONS[streams]
-    errors, loads, zeros, refused, entries = [], [], 0, 0, 0
+    errors, whole_errors, loads, zeros, refused, entries = [], [0.0], [], 0, 0, 0
     started = time.perf_counter()
     for _ in range(count):
         tree = PeerTree(random_node_tree(rng, int(rng.integers(size[0], size[1] + 1)), streams=streams), epsilon)
@@ -74,6 +74,8 @@ def _measure_trees(rng: np.random.Generator, count: int, size: tuple[int, int], 
                 rates = overload(rng, tree.measured, [str(name) for name in loaded], near=number % 2 == 1)
                 best, outcome = exact.plan(rates).score, tree.shed(rates)
                 errors.append(1.0 - outcome.score / best)
+                if all(peer.trouble is None for peer in tree.peers.values()):
+                    whole_errors.append(errors[-1])
                 loads.append(outcome.greatest_load)
                 zeros += outcome.score <= 0.0
     return {
@@ -83,6 +85,9 @@ def _measure_trees(rng: np.random.Generator, count: int, size: tuple[int, int], 
         "epsilon": epsilon,
         "plans": float(len(errors)),
         "error / epsilon": max(errors) / epsilon,
+        "with all tables": max(whole_errors) / epsilon,
+        "above epsilon": float(sum(error > epsilon * (1.0 + _ROUNDING) for error in errors)),
+        "without a table": float(len(errors) + 1 - len(whole_errors)),
         "mean error / epsilon": float(np.mean(errors)) / epsilon,
         "greatest load": max(loads),
         "zero": float(zeros),
