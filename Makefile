@@ -4,10 +4,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check bench clean java
+.PHONY: demo demo-kafka test test-services check bench clean java
 
 demo: $(READY) java
 	$(BIN)/penstock demo $(ARGS)
+
+demo-kafka: $(READY) java
+	$(BIN)/penstock demo --source kafka $(ARGS)
 
 # Spark uses both cores by itself; everything else takes one core per process.
 test: $(READY) java
@@ -19,6 +22,10 @@ else
 	$(BIN)/python -m pytest tests/spark || status=1; \
 	exit $$status
 endif
+
+# Against real services, in a process of its own. What cannot be had here (no Maven, no network) is skipped, in a line each.
+test-services: $(READY) java
+	$(BIN)/python -m pytest tests/services -rs $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

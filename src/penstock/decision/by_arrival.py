@@ -42,6 +42,7 @@ class ByArrival(QueryCore):
 
     how: ClassVar[str] = "by arrival"
     fate_without_arrival: ClassVar[str] = "are always kept"
+    fate_from_future: ClassVar[str] = "the latest decision holds for them, which may be another when a batch is replayed"
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from penstock.control.base import Controller, Decision, Observation
-from penstock.decision.core import QueryCore, prepend
+from penstock.decision.core import CLOCK_TOLERANCE_S, QueryCore, prepend
 from penstock.decision.events import BatchEnded, BatchPlanned, BatchTimes
 from penstock.decision.gate_state import GateState
 from penstock.decision.instructions import Append, Instruction, Publish, Warn
@@ -21,8 +21,6 @@ from penstock.journal.state import JournalState
 __all__ = ["ByBatch"]
 
 _AT_ONCE_S = 0.2
-_CLOCK_TOLERANCE_S = 0.1
-"""Clocks may disagree by as much before a row counts as one from the future."""
 
 
 class ByBatch(QueryCore):
@@ -40,6 +38,7 @@ class ByBatch(QueryCore):
 
     how: ClassVar[str] = "by batch"
     fate_without_arrival: ClassVar[str] = "count as new"
+    fate_from_future: ClassVar[str] = "their age counts as zero"
 
     def __init__(
         self,
@@ -151,7 +150,7 @@ class ByBatch(QueryCore):
     def _publish(self, decision: DecisionRecord, now_s: float | None) -> list[Instruction]:
         if self._fits(decision):
             self.keep = decision.keep
-        latest = NEVER if now_s is None else to_micros(now_s + _CLOCK_TOLERANCE_S)
+        latest = NEVER if now_s is None else to_micros(now_s + CLOCK_TOLERANCE_S)
         older = decision.older or {}
         return [
             Publish(gate.name, gate.put_in_force(entries, older.get(gate.name), latest))

@@ -21,8 +21,10 @@ from penstock.decision.loss_ceiling import LossCeiling
 from penstock.journal.records import BatchRecord, DecisionRecord
 from penstock.journal.state import JournalState
 
-__all__ = ["QueryCore", "prepend"]
+__all__ = ["CLOCK_TOLERANCE_S", "QueryCore", "prepend"]
 
+CLOCK_TOLERANCE_S = 0.1
+"""Clocks may disagree by as much before a row counts as one from the future."""
 _SNAPSHOT_EVERY = 1_000
 """Batches between two records of all window decisions; fewer than a journal keeps decisions."""
 _CLASS_BATCHES = 64
@@ -54,6 +56,8 @@ class QueryCore(ABC):
     """How decisions take effect: by batch or by arrival."""
     fate_without_arrival: ClassVar[str]
     """What becomes of rows that don't say when they arrived, for messages."""
+    fate_from_future: ClassVar[str]
+    """The same of rows that arrived later than now."""
 
     def __init__(
         self,
@@ -176,9 +180,9 @@ class QueryCore(ABC):
                 messages.append(f"rows without an arrival time{column} {self.fate_without_arrival}")
             if reading.older_than_ring:
                 messages.append("some rows arrived longer ago than decisions are kept for, and share the oldest one")
-            if reading.from_future:
+            if reading.from_future or (reading.mean_arrival_s or 0.0) > event.now_s + CLOCK_TOLERANCE_S:
                 column = "" if gate.arrival_column is None else f" in column {gate.arrival_column!r}"
-                messages.append(f"some arrival times{column} lie in the future: a clock is ahead; their age counts as zero")
+                messages.append(f"some arrival times{column} lie in the future: a clock is ahead; {self.fate_from_future}")
             warnings += [Warn(f"gate {gate.name!r}: {message}") for message in messages if message is not None]
         return warnings
 

@@ -18,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.journal.records import DecisionRecord
 from penstock.journal.state import JournalState
 
-__all__ = ["ContinuedByBatch", "mark_by_arrival", "refuse_open_batch", "was_by_arrival"]
+__all__ = ["ContinuedByBatch", "last_layout", "mark_by_arrival", "refuse_changed_layout", "refuse_open_batch", "was_by_arrival"]
 
 
 def was_by_arrival(state: JournalState) -> bool:
@@ -26,9 +26,34 @@ def was_by_arrival(state: JournalState) -> bool:
     return bool(state.decisions) and state.decisions[-1].batch_id is None
 
 
-def mark_by_arrival() -> DecisionRecord:
-    """Return the decision that a run by arrival begins with: it is about no gate, and tells the next run how this one was set."""
-    return DecisionRecord({}, 1.0, from_slot=0)
+def mark_by_arrival(layout: str | None = None) -> DecisionRecord:
+    """Return the decision that a run by arrival begins with: it is about no gate, and tells the next run how this one was set.
+
+    ``layout`` says how sources cut a batch into partitions, where ranks count.
+    """
+    return DecisionRecord({}, 1.0, from_slot=0, layout=layout)
+
+
+def last_layout(state: JournalState) -> str | None:
+    """Return how sources cut batches into partitions in the last run in which that mattered; ``None`` if it never did."""
+    return next((decision.layout for decision in reversed(state.decisions) if decision.layout is not None), None)
+
+
+def refuse_changed_layout(state: JournalState, layout: str | None, batch_id: int | None, label: str) -> None:
+    """Refuse to judge a batch by the ranks of its rows again where they would have others than before.
+
+    >>> refuse_changed_layout(JournalState(decisions=[mark_by_arrival("")]), "minPartitions=4", 7, "hosts")
+    Traceback (most recent call last):
+    penstock.errors.PenstockError: batch 7 of query 'hosts' is not committed or counted yet, and with ...
+    """
+    decided = last_layout(state)
+    if batch_id is None or decided is None or layout is None or decided == layout or not was_by_arrival(state):
+        return
+    now, before = (text or "no minPartitions" for text in (layout, decided))
+    raise PenstockError(
+        f"batch {batch_id} of query {label!r} is not committed or counted yet, and with {now} instead of {before} a bounded gate "
+        "would drop other rows of it than before: run the query with the old value once more, with trigger(availableNow=True)"
+    )
 
 
 def refuse_open_batch(state: JournalState, open_batch: int | None, label: str) -> None:

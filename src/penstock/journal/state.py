@@ -153,7 +153,10 @@ class JournalState:
             for gate, counts in (record.classes or {}).items():
                 self.folded_classes[gate] = add_class_counts(self.folded_classes.get(gate, ()), counts)
             self.compacted_batches += 1
-        decisions = self.decisions[-max(retain, DECISIONS_RETAINED) :]
+        count = max(retain, DECISIONS_RETAINED)
+        decisions = self.decisions[-count:]
+        if all(decision.layout is None for decision in decisions):  # a run says it once, at its start
+            decisions = [decision for decision in self.decisions[:-count] if decision.layout is not None][-1:] + decisions
         last = max((index for index, decision in enumerate(decisions) if decision.controller is not None), default=-1)
         # A restart needs one memory of the controller, the last; of a load-aware job thousands would fill the driver's.
         self.decisions = [

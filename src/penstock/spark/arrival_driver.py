@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.control.base import GateCount
 from penstock.decision import BatchEnded, ByArrival
-from penstock.decision.handover import mark_by_arrival, refuse_open_batch, was_by_arrival
+from penstock.decision.handover import last_layout, mark_by_arrival, refuse_open_batch, was_by_arrival
 from penstock.errors import PenstockError
 from penstock.journal import Journal
+from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.gates import Gate
+from penstock.spark.kafka_source import SPARSE, KafkaTopics
+from penstock.spark.offsets import rows_between
 from penstock.spark.plan_counts import PlanCounter, read_stored_counts
 from penstock.spark.progress import Progress
 from penstock.spark.query_driver import QueryDriver
@@ -48,20 +51,21 @@ class ArrivalDriver(QueryDriver):
         self._done_through = -1
         self._is_first_of_run = True
         self._stream: Any = None
+        self._topics: KafkaTopics | None = None
         self._running: tuple[int, Any] | None = None
         self._counter = PlanCounter(gates)
-        self.open_batch: int | None = None
-        """The batch that the query replays first; ``None`` if there is none."""
 
     def open_journal(self, location: str, query_id: str | None, *, is_new: bool) -> None:
         """Open the journal and continue where it ends."""
         with _PUBLISHING:
             super().open_journal(location, query_id, is_new=is_new)
-            if not was_by_arrival(self.journal.state):
-                self.journal.append(mark_by_arrival())
+            state = self.journal.state
+            if not was_by_arrival(state) or self.layout not in (None, last_layout(state)):
+                self.journal.append(mark_by_arrival(self.layout))
 
     def check_journal(self, journal: Journal) -> None:
         """Refuse to replay a batch that was decided by batch."""
+        super().check_journal(journal)
         refuse_open_batch(journal.state, self.open_batch, self.label)
 
     def prepare_recount(self, batch_id: int) -> None:
@@ -72,6 +76,7 @@ class ArrivalDriver(QueryDriver):
         """Start to control a query that is running."""
         self.query = query
         self._stream = query._jsq.streamingQuery()
+        self._topics = KafkaTopics(next(iter(self.gates.values())).spark, self._stream)
         self.claim_journal(str(self._stream.resolvedCheckpointRoot()), str(query.id))
         self._done_through = max(self.journal.state.batches, default=-1)
         self._thread.start()
@@ -104,12 +109,14 @@ class ArrivalDriver(QueryDriver):
             self.guard("take in a batch", self._take_in, text)
 
     def _take_in(self, text: str) -> None:
-        progress = Progress.parse(text)
+        progress = Progress.parse(text, self._read_first_offsets)
         if progress is None or progress.batch_id <= self._done_through:
             return  # no batch, or one that was reported before
         for missed in range(self._done_through + 1, progress.batch_id):
             self._recover(missed)
         self._done_through = progress.batch_id
+        if any(share < 1.0 for share in progress.densities.values()):
+            self.warn(f"{self.label}: {SPARSE}")
         readings = {name: gate.take_reading() for name, gate in self.gates.items()}
         counts, tasks = self._count(progress.run_id, progress.batch_id)
         if progress.is_skipped and self._is_first_of_run and self.recount is not None:
@@ -117,6 +124,7 @@ class ArrivalDriver(QueryDriver):
         self._is_first_of_run = False
         if counts is None:
             return
+        backlog = self.guard("ask Kafka how many rows wait", self._read_backlog, progress)
         with _PUBLISHING:
             event = BatchEnded(
                 progress.batch_id,
@@ -124,11 +132,23 @@ class ArrivalDriver(QueryDriver):
                 counts,
                 readings,
                 times=progress.times,
-                backlog_rows=progress.backlog_rows,
+                backlog_rows=progress.backlog_rows if backlog is None else backlog,
                 tasks=tasks,
                 is_recounted=progress.is_skipped,
             )
             self.carry_out(self.core.end_batch(event))
+
+    def _read_first_offsets(self) -> list[str | None]:
+        return Checkpoint(str(self._stream.resolvedCheckpointRoot())).starts(0)
+
+    def _read_backlog(self, progress: Progress) -> dict[str, int]:
+        """Return the rows that wait at each source. Spark's report says so only of a capped one; Kafka can be asked."""
+        backlog = dict(progress.backlog_rows)
+        latest = self._topics.latest() if self._topics is not None and self.query is not None and self.query.isActive else {}
+        for name, last in latest.items():
+            rows = rows_between(progress.ends.get(name), last)
+            backlog |= {} if rows is None else {name: rows}
+        return backlog
 
     def _count(self, run_id: str, batch_id: int) -> tuple[dict[str, GateCount] | None, dict[str, int]]:
         """Read the counts of a batch from its plan if it can still be had, else from the status store, which costs more."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.control.base import GateCount
@@ -16,7 +19,8 @@ from penstock.journal.records import OutputRecord
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.gates import Gate
 from penstock.spark.interruption import shorten_interruption
-from penstock.spark.offsets import rows_between
+from penstock.spark.kafka_source import SPARSE, KafkaTopics, clip_starts
+from penstock.spark.offsets import is_kafka, rows_between
 from penstock.spark.plan_counts import PlanCounter
 from penstock.spark.progress import Progress, source_name
 from penstock.spark.query_driver import QueryDriver
@@ -30,6 +34,7 @@ __all__ = ["BatchCounter", "BatchCounts", "BatchDriver", "BatchFunction", "Batch
 log = logging.getLogger("penstock")
 
 _PATIENCE_S = 60.0
+_REMEMBERED = 5
 
 BatchFunction = Callable[["DataFrame", int], Any]
 
@@ -48,6 +53,8 @@ class RunningQuery:
         self._run_id = str(self._stream.runId().toString())
         self.checkpoint_location = str(self._stream.resolvedCheckpointRoot())
         self.checkpoint = Checkpoint(self.checkpoint_location)
+        self.topics = KafkaTopics(spark, self._stream)
+        self._progress: Progress | None = None
 
     def plan(self) -> Any:
         """Return the executed plan of the batch that is running."""
@@ -55,9 +62,10 @@ class RunningQuery:
 
     def progress(self, batch_id: int) -> Progress | None:
         """Return Spark's report of a batch, which is there by the time the next one starts."""
-        report = self._stream.lastProgress()
-        progress = None if report is None else Progress.parse(report.json())
-        return progress if progress is not None and progress.batch_id == batch_id else None
+        if self._progress is None or self._progress.batch_id != batch_id:
+            report = self._stream.lastProgress()
+            self._progress = None if report is None else Progress.parse(report.json(), partial(self.checkpoint.starts, 0))
+        return self._progress if self._progress is not None and self._progress.batch_id == batch_id else None
 
     def job_ids(self) -> Sequence[int]:
         """Return the Spark jobs of this run that Spark still remembers. Each element read is a call to the JVM."""
@@ -92,23 +100,44 @@ class BatchSizes(Protocol):
 
 
 class OffsetSizes:
-    """The sizes of batches from Spark's offset log."""
+    """The sizes of batches from Spark's offset log; of Kafka, whose offsets have gaps, a close upper bound.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    running
+        The query. Its reports say how dense the offsets of its topics are, and its client which rows are left of the first
+        batch of a run.
+
+    """
+
+    def __init__(self, running: RunningQuery) -> None:
+        self._running = running
         self._last: tuple[int, list[str | None]] = (-2, [])  # the end of one batch is the start of the next
+        self._densities: dict[str, deque[float]] = {}
 
     def read(self, checkpoint: Checkpoint, batch_id: int) -> dict[str, int] | None:
         """Return the rows by source; ``None`` where a source's offsets don't count rows."""
         end = checkpoint.offsets(batch_id)
         last_id, start = self._last
         if last_id != batch_id - 1:
-            start = checkpoint.offsets(batch_id - 1) if batch_id > 0 else [None] * len(end)
+            start = checkpoint.starts(batch_id)
+            if any(is_kafka(offset) for offset in end):
+                start = clip_starts(start, self._running.topics.earliest())
         self._last = batch_id, end
         if len(start) != len(end):
             return None
+        self._learn(batch_id - 1)
         rows = [rows_between(before, after) for before, after in zip(start, end, strict=True)]
         sizes = {source_name(number): count for number, count in enumerate(rows) if count is not None}
-        return sizes if len(sizes) == len(rows) else None
+        if len(sizes) < len(rows):
+            return None
+        return {name: math.ceil(count * max(self._densities.get(name, (1.0,)))) for name, count in sizes.items()}
+
+    def _learn(self, batch_id: int) -> None:
+        """Remember how many rows the offsets of the last batches had. The densest one counts, so that a bound stays one."""
+        progress = self._running.progress(batch_id)
+        for name, density in progress.densities.items() if progress is not None else ():
+            self._densities.setdefault(name, deque(maxlen=_REMEMBERED)).append(density)
 
 
 class GateCounter:
@@ -190,7 +219,7 @@ class BatchDriver(QueryDriver):
         self._function = function
         self._is_paced = is_paced
         self._counter: BatchCounter = GateCounter(gates, core.label) if counter is None else counter
-        self._sizes: BatchSizes = OffsetSizes() if sizes is None else sizes
+        self._sizes = sizes
         self._hooks = BatchHooks() if hooks is None else hooks
         self._running: RunningQuery | None = None
         self._between_batches = threading.Event()
@@ -227,14 +256,18 @@ class BatchDriver(QueryDriver):
         if self._running is None:
             running = RunningQuery(self._spark, df, self.label)
             self.claim_journal(running.checkpoint_location, running.id)
+            self._sizes = OffsetSizes(running) if self._sizes is None else self._sizes
             self._running = running
         return self._running
 
     def _plan(self, running: RunningQuery, batch_id: int) -> None:
         """Put the table of the batch in force."""
+        assert self._sizes is not None  # noqa: S101 - it came with the query
         rows = self.guard("read the size of the batch", self._sizes.read, running.checkpoint, batch_id)
         self._hooks.sized(rows)
         progress = running.progress(batch_id - 1)
+        if progress is not None and any(share < 1.0 for share in progress.densities.values()):
+            self.warn(f"{self.label}: {SPARSE}")
         event = BatchPlanned(
             batch_id,
             self.now_s(),

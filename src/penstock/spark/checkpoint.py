@@ -10,7 +10,7 @@ from pyarrow import fs
 
 from penstock.errors import PenstockError
 from penstock.filesystem import resolve
-from penstock.spark.offsets import rows_between
+from penstock.spark.offsets import is_kafka, rows_between
 
 __all__ = ["Checkpoint", "find_open_batch"]
 
@@ -42,6 +42,14 @@ class Checkpoint:
         lines = content.splitlines()[2:]  # after the version and the batch's metadata
         return [None if line == "-" else line for line in lines]
 
+    def starts(self, batch_id: int) -> list[str | None]:
+        """Return the offset of each source at the start of a batch, as JSON; ``None`` where a source begins at its beginning.
+
+        Where a query that reads Kafka began, Spark has logged as well, whatever ``startingOffsets`` said.
+        """
+        before = self.offsets(batch_id - 1) if batch_id > 0 else [None] * len(self.offsets(batch_id))
+        return [self._first_offset(source) if offset is None else offset for source, offset in enumerate(before)]
+
     def count_rows(
         self, batch_id: int, sources: Sequence[str], rows_of_file: Callable[[str], int | None]
     ) -> dict[str, int | None]:
@@ -49,8 +57,7 @@ class Checkpoint:
 
         ``sources`` are names for the query's sources in Spark's order; ``rows_of_file`` returns how many rows a file has.
         """
-        end = self.offsets(batch_id)
-        start = self.offsets(batch_id - 1) if batch_id > 0 else [None] * len(end)
+        end, start = self.offsets(batch_id), self.starts(batch_id)
         counts: dict[str, int | None] = {}
         for index, (name, before, after) in enumerate(zip(sources, start, end, strict=True)):
             rows = rows_between(before, after)
@@ -78,6 +85,11 @@ class Checkpoint:
                         return None
                     total += rows
         return total
+
+    def _first_offset(self, source: int) -> str | None:
+        """Return the offsets at which a Kafka source of a new query began."""
+        lines = (self._read(f"sources/{source}/0") or "").splitlines()
+        return lines[-1] if lines and is_kafka(lines[-1]) else None
 
     def _list_numbers(self, folder: str) -> list[int]:
         selector = fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-__all__ = ["bigint", "column_named", "quote_name"]
+__all__ = ["bigint", "column_named", "has_arrival", "quote_name"]
 
 
 def column_named(name: str) -> Column:
@@ -25,3 +25,8 @@ def quote_name(name: str) -> str:
 def bigint(number: int) -> Column:
     """Return a literal of 64 bits."""
     return F.lit(number).cast("bigint")
+
+
+def has_arrival(name: str) -> Column:
+    """Return a condition that holds for rows that say when they arrived: not null, nor Kafka's -1 ms for "no timestamp"."""
+    return F.unix_micros(column_named(name)) >= bigint(0)

@@ -114,6 +114,7 @@ class DriverRegistry:
     def _on_end(self, run_id: str) -> None:
         """Close the journal of a query that has ended, whoever ended it."""
         for driver in self._of_run(run_id):
+            driver.explain_end()
             driver.finish()
             driver.ended.set()
 

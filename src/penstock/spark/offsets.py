@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["rows_between"]
+__all__ = ["is_kafka", "rows_between"]
 
 
 def rows_between(start: str | None, end: str | None) -> int | None:
     """Return the number of rows from one offset to the next; ``None`` if the source's offsets don't count rows.
 
-    It knows the offsets of the replay source, of Kafka and of Spark's ``rate-micro-batch``.
+    It knows the offsets of the replay source, of Kafka and of Spark's ``rate-micro-batch``. For Kafka the number is an upper
+    bound: a compacted topic has gaps, the marks of transactions take offsets, and retention removes rows.
 
     Parameters
     ----------
     start, end
         Offsets as JSON, as Spark logs them. Without a start, the rows from the beginning of the source are counted; for Kafka
-        that is not known, because a topic may begin anywhere.
+        that is not known, because a topic may begin anywhere. A partition of Kafka that is new begins at 0, and one that is gone
+        has no rows; neither has one that starts anew below its old end, because its topic was deleted and created again.
 
     Examples
     --------
@@ -30,31 +32,44 @@ def rows_between(start: str | None, end: str | None) -> int | None:
     >>> rows_between('"opaque"', '"offset"') is None
     True
     """
+    first, last = _partitions(start), _partitions(end)
+    if last is not None:
+        if first is None or not (first or last):
+            return None
+        return sum(max(0, offset - first.get(partition, 0)) for partition, offset in last.items())
     before, after = _position(start), _position(end)
-    if start is None and _is_kafka(end):
-        return None
     if after is None or (before is None and start is not None):
         return None
     return max(0, after - (before or 0))
 
 
-def _is_kafka(offset: str | None) -> bool:
+def is_kafka(offset: str | None) -> bool:
+    """Whether an offset is one of Kafka's, with a topic at least.
+
+    >>> is_kafka('{"clicks": {"0": 5}}'), is_kafka('{"n": 5, "t0": 0}')
+    (True, False)
+    """
+    return bool(_partitions(offset))
+
+
+def _load(offset: str | None) -> Any:
     try:
-        value = json.loads(offset or "null")
+        return json.loads(offset or "null")
     except ValueError:
-        return False
-    return isinstance(value, dict) and bool(value) and all(isinstance(partitions, dict) for partitions in value.values())
+        return None
+
+
+def _partitions(offset: str | None) -> dict[tuple[str, str], int] | None:
+    """Return Kafka's offset of each partition, ``None`` for other sources. A pattern may match no topic yet."""
+    value = _load(offset)
+    if not isinstance(value, dict) or not all(isinstance(partitions, dict) for partitions in value.values()):
+        return None
+    offsets = {(topic, number): count for topic, partitions in value.items() for number, count in partitions.items()}
+    return offsets if all(isinstance(count, int) for count in offsets.values()) else None
 
 
 def _position(offset: str | None) -> int | None:
-    try:
-        value: Any = json.loads(offset or "null")
-    except ValueError:
-        return None
-    match value:
+    match _load(offset):
         case {"n": int(rows), "t0": _} | {"offset": int(rows), "timestamp": _}:
             return rows
-        case dict() if value and all(isinstance(partitions, dict) for partitions in value.values()):
-            counts = [count for partitions in value.values() for count in partitions.values()]
-            return sum(counts) if all(isinstance(count, int) for count in counts) else None
     return None

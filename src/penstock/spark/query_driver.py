@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.control.base import GateCount
 from penstock.decision import BatchEnded, Instruction, QueryCore, carry_out
+from penstock.decision.handover import refuse_changed_layout
 from penstock.drop.tables import KeepTable
 from penstock.errors import JournalError, PenstockError
 from penstock.journal import Journal, QueryLedger
 from penstock.journal.records import Record
 from penstock.spark.gates import Gate
+from penstock.spark.kafka_source import explain_failure, find_silent_brokers, read_layout
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["QueryDriver"]
@@ -43,6 +46,12 @@ class QueryDriver(ABC):
         self.query: StreamingQuery | None = None
         self.ended = threading.Event()
         """Set when Spark has said that the query ended."""
+        self.open_batch: int | None = None
+        """The batch that the query replays first; ``None`` if there is none."""
+        self.last_committed: int | None = None
+        """The last batch that Spark has committed; it may not be counted yet."""
+        self.layout: str | None = None
+        """How sources cut a batch into partitions, where the ranks of rows count."""
         self.recount: Recount | None = None
         """Runs a committed batch once more to count it, where the query's DataFrame is known."""
         self._siblings = siblings if siblings is not None else {}
@@ -104,8 +113,18 @@ class QueryDriver(ABC):
             journal.close()
             raise
 
-    def check_journal(self, journal: Journal) -> None:  # noqa: B027 - only some refuse
+    def check_journal(self, journal: Journal) -> None:
         """Raise if the query can't continue what the journal says; nothing has been restored or written by then."""
+        counted = max(journal.state.batches, default=-1)
+        uncounted = self.last_committed if counted < (self.last_committed or -1) and counted >= 0 else None
+        refuse_changed_layout(journal.state, self.layout, uncounted if self.open_batch is None else self.open_batch, self.label)
+
+    def look_at_sources(self, df: DataFrame) -> None:
+        """Before the journal is opened: how the sources cut batches, and whether they are there."""
+        for line in find_silent_brokers(df):
+            self.warn(f"{self.label}: {line}")
+        if any(gate.specification.is_bounded_by_arrival for gate in self.gates.values()):
+            self.layout = read_layout(df)
 
     def claim_journal(self, checkpoint: str, query_id: str) -> None:
         """Say whose the journal is; open it in the checkpoint that Spark made, where the user named none."""
@@ -144,7 +163,8 @@ class QueryDriver(ABC):
     def report(self, text: str) -> None:  # noqa: B027 - only some want reports
         """Take one of Spark's reports; called from its listener, so it must return at once."""
 
-    def prepare_recount(self, batch_id: int) -> None:  # noqa: B027 - by arrival they are in force
+    @abstractmethod
+    def prepare_recount(self, batch_id: int) -> None:
         """Put the tables in force that a committed batch had."""
 
     @abstractmethod
@@ -160,6 +180,13 @@ class QueryDriver(ABC):
             if self._journal is not None:
                 self._journal.close()
             self.is_closed = True
+
+    def explain_end(self) -> None:
+        """Say in one line why a query failed, where Kafka is the reason."""
+        failure = None if self.query is None else self.guard("read why the query ended", self.query.exception)
+        meaning = None if failure is None else explain_failure(str(failure))
+        if meaning is not None:
+            self.warn(f"{self.label}: {meaning}")
 
     def end_core(self) -> None:
         """Tell the core that the query has ended."""

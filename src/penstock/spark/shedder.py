@@ -253,7 +253,6 @@ class Shedder:
             sink.register()
             return query
         driver = self._arrival_driver(plan, settings.name)
-        driver.open_batch = find_open_batch(settings.checkpoint)
         with self._registry.enlist(driver):
             self._open(driver, settings.checkpoint, writer._df, settings.output_mode)
             return self._launch(driver, plan, writer.start)
@@ -360,16 +359,18 @@ class Shedder:
 
     def _open(self, driver: QueryDriver, checkpoint: str | None, df: DataFrame, output_mode: str) -> None:
         """Read the journal back before the query starts; count what a crash left uncounted."""
+        driver.look_at_sources(df)
         if checkpoint is None:
             if self._journal is not None:
                 driver.open_journal(self._journal_of(driver, ""), None, is_new=True)
             return
         known = Checkpoint(checkpoint)
-        query_id = known.query_id()
+        query_id, committed = known.query_id(), known.list_committed()
+        driver.open_batch, driver.last_committed = find_open_batch(checkpoint), max(committed, default=None)
         driver.open_journal(self._journal_of(driver, checkpoint), query_id, is_new=query_id is None)
         driver.recount = partial(recount, df, output_mode, known, gates=list(driver.gates.values()))
         counted = driver.journal.state.batches
-        driver.count_again([batch_id for batch_id in known.list_committed() if counted and batch_id > max(counted)])
+        driver.count_again([batch_id for batch_id in committed if counted and batch_id > max(counted)])
 
     def _journal_of(self, driver: QueryDriver, checkpoint: str) -> str:
         """One journal per query: in its checkpoint, or below the directory that the user named."""

@@ -193,3 +193,16 @@ def test_totals_of_an_older_journal_are_read() -> None:
     state = JournalState()
     state.add_line({"kind": "totals", "gates": {"in": [100, 40]}, "batches": 3})
     assert (state.totals(), state.expired_totals(), state.compacted_batches) == ({"in": (100, 40)}, {}, 3)
+
+
+def test_how_batches_are_cut_is_not_forgotten() -> None:
+    """A run says so once, when it starts, however many decisions follow."""
+    state = JournalState(
+        decisions=[decision(None, layout="minPartitions=4"), *(decision(n) for n in range(DECISIONS_RETAINED + 5))]
+    )
+    state.fold(1)
+    assert [one.layout for one in state.decisions if one.layout is not None] == ["minPartitions=4"]
+    assert len(reread(state).decisions) == DECISIONS_RETAINED + 1
+    state.add(decision(None, layout=""))
+    state.fold(1)
+    assert [one.layout for one in state.decisions if one.layout is not None] == [""]

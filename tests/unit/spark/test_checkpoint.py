@@ -40,3 +40,20 @@ def test_the_batch_that_was_left_open(tmp_path: Path, planned: list[int], commit
             (tmp_path / folder / f"{number}").touch()
     assert find_open_batch(str(tmp_path)) == left_open
     assert find_open_batch(None) is None
+
+
+def test_where_a_query_that_reads_kafka_began(tmp_path: Path) -> None:
+    """Spark logs it behind a zero byte, which versions before 2.1 wanted; a file source has other files there."""
+    for number, content in ((0, '\0v1\n{"clicks":{"0":40,"1":7}}'), (1, 'v1\n{"path":"x","batchId":0}')):
+        (tmp_path / "sources" / f"{number}").mkdir(parents=True)
+        (tmp_path / "sources" / f"{number}" / "0").write_text(content)
+    (tmp_path / "offsets").mkdir()
+    for number, clicks in ((0, 50), (1, 65)):
+        (tmp_path / "offsets" / f"{number}").write_text(
+            f'v1\n{{}}\n{{"clicks":{{"0":{clicks},"1":9}}}}\n{{"logOffset":{number}}}'
+        )
+    checkpoint = Checkpoint(tmp_path)
+    assert checkpoint.starts(0) == ['{"clicks":{"0":40,"1":7}}', None]
+    assert checkpoint.starts(1) == checkpoint.offsets(0)
+    assert checkpoint.count_rows(0, ["clicks", "files"], lambda _: 3) == {"clicks": 12, "files": 3}
+    assert checkpoint.count_rows(1, ["clicks", "files"], lambda _: 3) == {"clicks": 15, "files": 0}

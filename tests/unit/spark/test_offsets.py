@@ -14,6 +14,11 @@ from penstock.spark.offsets import rows_between
         ('{"n": 4, "t0": 0}', '{"n": 4, "t0": 0}', 0),
         ('{"n": 9, "t0": 0}', '{"n": 4, "t0": 0}', 0),
         ('{"t": {"0": 1}}', '{"t": {"0": 3, "1": 5}}', 7),
+        # A topic that is gone takes nothing from the others, and one that was created again starts below its old end.
+        ('{"t": {"0": 1}, "gone": {"0": 900}}', '{"t": {"0": 3}}', 2),
+        ('{"t": {"0": 900, "1": 5}}', '{"t": {"0": 3, "1": 9}}', 4),
+        ("{}", '{"t": {"0": 3}}', 3),
+        (None, '{"t": {"0": 3}}', None),
         ('{"t": {"0": "x"}}', '{"t": {"0": "y"}}', None),
         (None, None, None),
         ("not json", '{"n": 4, "t0": 0}', None),

@@ -38,3 +38,22 @@ def test_a_batch_that_its_sink_had_already() -> None:
     progress = Progress.parse(report(numInputRows=0))
     assert progress is not None
     assert progress.is_skipped
+
+
+def test_how_dense_the_offsets_of_kafka_are() -> None:
+    def source(read: int, start: object = None) -> dict[str, object]:
+        return {"startOffset": start or {"t": {"0": 10}}, "endOffset": {"t": {"0": 30}}, "numInputRows": read}
+
+    sources = [source(20), source(5), source(40), source(0), source(5, {"n": 1, "t0": 0})]
+    progress = Progress.parse(report(sources=sources))
+    assert progress is not None
+    # Rows of a batch that ran twice are counted twice, and a batch that was not read says nothing.
+    assert progress.densities == {"source0": 1.0, "source1": 0.25, "source2": 1.0}
+    assert progress.ends["source0"] == '{"t": {"0": 30}}'
+
+
+def test_where_the_first_batch_began() -> None:
+    source = {"startOffset": None, "endOffset": {"t": {"0": 30}}, "numInputRows": 5}
+    progress = Progress.parse(report(sources=[source], batchId=0), lambda: ['{"t": {"0": 20}}'])
+    assert progress is not None
+    assert progress.densities == {"source0": 0.5}

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from penstock.decision.events import MeterReading
 from penstock.spark.catalyst import RowMeter
-from penstock.spark.columns import bigint, column_named
+from penstock.spark.columns import bigint, column_named, has_arrival
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,6 @@ class GateMeters:
     def _count_arrival(self, schema: StructType, is_recent: Column | None, is_past: Column | None) -> Column:
         if self._arrival is None:
             return self._kept.add(bigint(0))
-        arrival = column_named(self._arrival)
         counted = self._kept.add(self._ticks())
         if is_recent is not None:
             counted = counted & (is_recent | self._older.add(bigint(1)))
@@ -77,7 +76,7 @@ class GateMeters:
             counted = counted & (is_past | self._from_future.add(bigint(1)))
         if not schema[self._arrival].nullable:
             return counted
-        return F.when(arrival.isNull(), self._null_arrivals.add(bigint(1))).otherwise(counted)
+        return F.when(has_arrival(self._arrival), counted).otherwise(self._null_arrivals.add(bigint(1)))
 
     def take(self) -> MeterReading:
         """Read what was counted since the last call."""

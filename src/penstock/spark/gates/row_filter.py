@@ -15,7 +15,7 @@ from penstock.drop.hashing import gate_seed
 from penstock.drop.tables import BOUND_POWER, SLOT_SHIFT, KeepTable
 from penstock.drop.units import WholeKeys
 from penstock.spark.catalyst import SCALE, RowMeter, Switch, TableCell, seeded_hash, tag_condition
-from penstock.spark.columns import bigint, column_named
+from penstock.spark.columns import bigint, column_named, has_arrival
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
 from penstock.spark.gates.specification import GateSpecification
@@ -83,6 +83,7 @@ class RowFilter:
         unit = specification.unit
         self._spark = spark
         self._name, self._arrival = specification.name, specification.arrival
+        self._may_lack_arrival = self._arrival is not None and schema[self._arrival].nullable
         self._unit = (
             _Keys(unit)
             if isinstance(unit, WholeKeys)
@@ -158,22 +159,20 @@ class RowFilter:
             return F.lit(SCALE)
         columns = self.state.ring.columns
         by_slot = self._cell.threshold(self._age() if columns == 1 else self._age() * F.lit(columns) + index)
-        if not schema[self._arrival].nullable:
-            return by_slot
-        return F.when(column_named(self._arrival).isNotNull(), by_slot).otherwise(F.lit(SCALE))
+        return F.when(has_arrival(self._arrival), by_slot).otherwise(F.lit(SCALE)) if schema[self._arrival].nullable else by_slot
 
     def _is_old(self) -> Column:
         """Whether the row arrived before the moment that the batch's table names; one without an arrival is new."""
-        return self._micros() < self._cell.oldest()
+        assert self._arrival is not None  # noqa: S101 - callers have checked it
+        is_old = self._micros() < self._cell.oldest()
+        return is_old & has_arrival(self._arrival) if self._may_lack_arrival else is_old
 
     def _share_by_rank(self, schema: StructType) -> Column:
         """One up to the bound of the row's slot, then bound over rank. Its twin, with the power, is ``tables.share_by_rank``."""
         assert self._arrival is not None  # noqa: S101 - the specification checked it
         bound = self._age() * F.lit(self.state.ring.columns) + F.lit(self._classes)
         share = F.least(F.lit(1.0), self._cell.threshold(bound) / F.lit(SCALE) / RowMeter(self._spark).rank().cast("double"))
-        if not schema[self._arrival].nullable:
-            return share
-        return F.when(column_named(self._arrival).isNull(), F.lit(1.0)).otherwise(share)
+        return F.when(has_arrival(self._arrival), share).otherwise(F.lit(1.0)) if schema[self._arrival].nullable else share
 
     def _is_recent(self) -> Column | None:
         """Whether decisions reach back to the row; before the first one they do."""

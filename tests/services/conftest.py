@@ -1,0 +1,94 @@
+"""One Kafka broker and one Spark session with its connector, for all tests against real services."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.testing.kafka import KafkaBroker, fetch_connector
+from penstock.testing.maven import UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SETTINGS = {
+    # Retention and compaction act within a second instead of minutes.
+    "log.initial.task.delay.ms": 100,
+    "log.retention.check.interval.ms": 300,
+    "log.cleaner.backoff.ms": 100,
+    "log.cleaner.dedupe.buffer.size": 2_097_152,
+    "log.segment.delete.delay.ms": 100,
+    "transaction.max.timeout.ms": 60_000,
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "services" in item.path.parts:
+            item.add_marker(pytest.mark.service)
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[KafkaBroker]:
+    """The broker; tests skip where its jars cannot be had."""
+    try:
+        started = KafkaBroker(settings=_SETTINGS).start()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    try:
+        yield started
+    finally:
+        started.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def connector() -> str:
+    """The jars with which Spark reads and writes Kafka, as ``spark.jars`` wants them."""
+    import pyspark
+
+    try:
+        return ",".join(str(jar) for jar in fetch_connector(pyspark.__version__))
+    except UnavailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def spark(connector: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that all tests share, with the connector."""
+    from penstock.spark.session import local_session
+
+    session = local_session("services", cores=2, scratch=tmp_path_factory.mktemp("spark"), **{"spark.jars": connector})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    """The shared session; queries that a failed test left running are stopped."""
+    yield spark
+    for query in spark.streams.active:
+        query.stop()
+
+
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return f"rows{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def stream(session: SparkSession, broker: KafkaBroker) -> Callable[..., DataFrame]:
+    """Reads topics as a stream, from the beginning: ``stream(subscribe="rows")``."""
+
+    def read(**options: object) -> DataFrame:
+        reader = session.readStream.format("kafka").option("kafka.bootstrap.servers", broker.address)
+        settings = options if any("starting" in name for name in options) else {"startingOffsets": "earliest"} | options
+        return reader.options(**{key: str(value) for key, value in settings.items()}).load()
+
+    return read
