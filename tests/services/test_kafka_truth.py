@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import signal
@@ -260,7 +261,8 @@ def test_no_row_is_missing_or_double(
     keeps = {decision.keep for decision in journal.decisions}
     assert len(keeps & set(KEEPS)) >= 3, "the table hardly changed"
     assert job.starts == KILLS + 1 + job.failures
-    print(  # for a long run
+    log_line = (
         f"{mode}: {len(log):,} rows, {len(ranges)} batches, {len(written):,} kept, {KILLS} kills, {RESTARTS} restarts of the "
         f"broker, {job.failures} of them ended the query"
     )
+    logging.getLogger("penstock").info(log_line)  # pytest -o log_cli=true -o log_cli_level=INFO shows it

@@ -25,6 +25,7 @@ def demo(  # noqa: PLR0917 - typer makes options of them
     seconds: float = typer.Option(45.0, "--seconds", help="How long each of the two arms runs."),
     delay_target: str = typer.Option("2s", "--delay-target", help="The delay to hold, such as 2s or 1500ms."),
     overload: float = typer.Option(2.5, "--overload", help="Mean input rate as a multiple of the measured capacity."),
+    source: str = typer.Option("replay", "--source", help="replay, or kafka: the same burst through a topic of a local broker."),
     out: Path = typer.Option(Path("demo"), "--out", help="The directory for report.html, demo.png and result.json."),
     seed: int = typer.Option(1, "--seed", help="Seed of the traffic: the same seed gives the same trace."),
     as_json: bool = typer.Option(False, "--json", help="Print the table as JSON and nothing else."),
@@ -33,7 +34,8 @@ def demo(  # noqa: PLR0917 - typer makes options of them
     """Run one Spark job twice on the same burst, without and with Penstock, and show a table, plots and an HTML report."""
     from penstock.demo.summary import Settings  # noqa: PLC0415 - commands load what they need
 
-    settings = Settings(seconds=seconds, target_s=parse_duration(delay_target, "--delay-target"), overload=overload, seed=seed)
+    target_s = parse_duration(delay_target, "--delay-target")
+    settings = Settings(seconds=seconds, target_s=target_s, overload=overload, seed=seed, source=source)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

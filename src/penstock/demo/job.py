@@ -52,7 +52,7 @@ class Job:
     """The job, for calibration and for both arms: the arms differ only in the controller."""
 
     def __init__(self, spark: SparkSession, work: Work, scratch: Path, target_s: float) -> None:
-        self._spark = spark
+        self.spark = spark
         self._work = work
         self._scratch = scratch
         self._target_s = target_s
@@ -86,10 +86,8 @@ class Job:
         """
         checkpoint = self._scratch / f"run{next(self._runs)}"
         options = {**_ROW_OPTIONS, **{name: str(value) for name, value in source.items()}}
-        rows = self._spark.readStream.format("penstock-replay").options(**options).load()
         shedder = Shedder(self._target_s, controller=controller)
-        gated = shedder.gate(rows, name="rows", arrival="arrival", identity="seq", bounded=form == "bounded")
-        scored = gated.mapInArrow(scorer(self._work.rounds, double_from_s), SCORED)
+        scored = self.read(shedder, options, form).mapInArrow(scorer(self._work.rounds, double_from_s), SCORED)
         counted = scored.groupBy(F.window("arrival", "5 seconds"), "key").agg(F.count("*"), F.avg("score"))
         sink = _Dashboard(after)
         if form == "by batch":
@@ -98,6 +96,11 @@ class Job:
             writer = counted.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(checkpoint))
             query = shedder.start(writer, by="arrival")
         return Running(shedder, query, checkpoint / "penstock", sink)
+
+    def read(self, shedder: Shedder, source: Mapping[str, str], form: Form) -> DataFrame:
+        """Return the rows of a source behind the gate: ``arrival``, ``key`` and ``payload``."""
+        rows = self.spark.readStream.format("penstock-replay").options(**source).load()
+        return shedder.gate(rows, name="rows", arrival="arrival", identity="seq", bounded=form == "bounded")
 
     def warm_up(self) -> float:
         """Run ten tiny batches, so that code is compiled and Python workers are started; return the seconds that one takes."""

@@ -158,6 +158,8 @@ class Settings:
     seed: int = 1
     bias: float = 0.6
     """The bias of the b-model: 0.5 is smooth; with 0.6 a second can hold two to three times the mean."""
+    source: str = "replay"
+    """Where rows come from: the replay source, or a topic of a Kafka broker that the demo starts (``"kafka"``)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
