@@ -207,3 +207,12 @@ def test_other_classes_after_a_restart(ticks: Ticks, tmp_path: Path) -> None:
     for by in ("batch", "arrival"):
         with refused("gate 'in': the journal has 3 classes where the gate has 2; use a new checkpoint, or the old weights"):
             shedder.start(gated.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")), by=by)
+
+
+def test_a_missing_kafka_connector(ticks: Ticks, tmp_path: Path) -> None:
+    """This session has none: one line with what to add."""
+    shedder = Shedder("2s")
+    writer = shedder.gate(ticks(), name="in").selectExpr("CAST(value AS STRING)").writeStream.format("kafka")
+    with refused(r"add org.apache.spark:spark-sql-kafka-0-10_2.13:4\S+ to spark.jars.packages") as caught:
+        shedder.start(writer.option("topic", "rows").option("checkpointLocation", str(tmp_path)))
+    assert "\n" not in str(caught.value)

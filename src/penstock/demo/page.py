@@ -78,8 +78,9 @@ src="data:image/png;base64,{image}"></figure>
 <p>In every batch and in total, offered = kept + shed. Arrived = offered + queued at the end.</p>
 <h2>How it was measured</h2>
 <ul>
-<li>The job: {"a Kafka topic" if demo.settings.source == "kafka" else "a replay source"}, a gate, a Python function that takes {demo.row_cost_s * 1e3:.2f} ms of one core per row (rounds of
-SHA-256), a count by key and 5-second window, a sink in the driver. Spark runs in local mode with two cores.</li>
+<li>The job: {"a Kafka topic" if settings.source == "kafka" else "a replay source"}, a gate, a Python function that takes
+{demo.row_cost_s * 1e3:.2f} ms of one core per row (rounds of SHA-256), a count by key and 5-second window,
+a sink in the driver. Spark runs in local mode with two cores.</li>
 <li>Capacity: {demo.capacity_rows_per_s:,.0f} rows/s, measured at the start with the same job and input that never runs out, as
 the best of several batches of about {settings.target_s:g} s. A batch with almost no rows takes {demo.overhead_s * 1e3:,.0f} ms.
 Every batch pays this overhead: short batches keep the delay low but leave less of each second for rows.</li>

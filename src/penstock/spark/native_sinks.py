@@ -19,6 +19,7 @@ from pyspark.errors.exceptions.captured import convert_exception
 from penstock.errors import PenstockError
 from penstock.spark.batch_driver import RunningQuery
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.kafka_source import check_connector
 from penstock.spark.plan_counts import PlanCounter
 from penstock.spark.writer_settings import WriterSettings, read_private_field
 
@@ -149,6 +150,8 @@ def open_sink(
 def _check(writer: DataStreamWriter, settings: WriterSettings) -> None:
     """Refuse what Spark refuses of this sink and would allow a ``foreachBatch``."""
     kind = settings.format
+    if kind == "kafka":
+        check_connector(writer._df.sparkSession)
     if not settings.has_checkpoint and kind not in _UNKEPT:
         raise PenstockError(f"format {kind!r} needs a checkpoint: add .option('checkpointLocation', ...) to the writer")
     if kind in _UNPARTITIONED and read_private_field(writer._jwrite, "partitioningColumns").isDefined():

@@ -1,0 +1,64 @@
+"""A job on a Kafka topic that holds two seconds through bursts, and says what it shed.
+
+Start a broker (``docker compose up -d`` in this directory), then ``python examples/kafka/producer.py`` in one terminal and
+``python examples/kafka/job.py`` in another. The gate stands before anything is parsed, so a row that is shed costs its scan alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock import Shedder
+from penstock import functions as pf
+
+CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+
+
+def main() -> None:
+    """Count clicks by page until the time is up."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--servers", default="127.0.0.1:9092", help="bootstrap servers")
+    parser.add_argument("--topic", default="clicks")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--jars", help="jars of the connector, where spark.jars.packages can't be had")
+    options = parser.parse_args()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark's workers run the python3 on PATH, without penstock
+    builder = SparkSession.builder.master("local[2]").appName("clicks").config("spark.sql.shuffle.partitions", 2)
+    builder = builder.config("spark.jars", options.jars) if options.jars else builder.config("spark.jars.packages", CONNECTOR)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", options.servers)
+    clicks = reader.option("subscribe", options.topic).option("startingOffsets", "latest").load()
+    with tempfile.TemporaryDirectory() as checkpoint, Shedder("2s") as shedder:
+        kept = shedder.gate(clicks, name="clicks", arrival="timestamp", weight_column="w")
+        parsed = kept.select(
+            "w", F.from_json(F.col("value").cast("string"), "user bigint, page string, ms double").alias("click")
+        )
+        pages = parsed.groupBy("click.page").agg(
+            pf.estimated_count(weight="w").alias("clicks"), pf.estimated_avg("click.ms", weight="w").alias("ms")
+        )
+        query = shedder.foreach_batch(pages, show, checkpoint=checkpoint, output_mode="update")
+        end_s = time.time() + options.seconds
+        while query.isActive and time.time() < end_s:
+            time.sleep(0.5)
+        print(shedder.report())
+
+
+def show(pages: DataFrame, batch_id: int) -> None:
+    """Print the page with the most clicks, and how far off that may be."""
+    top = pages.orderBy(F.desc("clicks.estimate")).first()
+    if top is not None:
+        count = top["clicks"]
+        print(f"batch {batch_id}: {top['page']}: {count['estimate']:,.0f} clicks, {count['lower']:,.0f} to {count['upper']:,.0f}")
+
+
+if __name__ == "__main__":
+    main()

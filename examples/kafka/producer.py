@@ -1,0 +1,36 @@
+"""Writes rows to a Kafka topic, in bursts: ``python examples/kafka/producer.py --rate 2000``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+
+from confluent_kafka import Producer
+
+
+def main() -> None:
+    """Write until the time is up: for half of every ten seconds at four times the rate."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--servers", default="127.0.0.1:9092", help="bootstrap servers")
+    parser.add_argument("--topic", default="clicks")
+    parser.add_argument("--rate", type=float, default=2000.0, help="rows per second between bursts")
+    parser.add_argument("--seconds", type=float, default=120.0)
+    options = parser.parse_args()
+    producer = Producer({"bootstrap.servers": options.servers, "enable.idempotence": True, "linger.ms": 5})
+    dice, begin_s, last_s, sent = random.Random(1), time.time(), 0.0, 0  # noqa: S311 - a demo
+    while (now_s := time.time() - begin_s) < options.seconds:
+        rate = options.rate * (4.0 if now_s % 10.0 > 5.0 else 1.0)
+        for _ in range(round(rate * (now_s - last_s))):
+            row = {"user": dice.randrange(10_000), "page": f"/p/{dice.randrange(100)}", "ms": dice.expovariate(0.01)}
+            producer.produce(options.topic, value=json.dumps(row), key=str(row["user"]))
+            sent += 1
+        last_s = now_s
+        producer.poll(0.01)
+    producer.flush(30)
+    print(f"{sent:,} rows")
+
+
+if __name__ == "__main__":
+    main()
