@@ -1,7 +1,7 @@
 """A job on a Kafka topic that holds two seconds through bursts, and says what it shed.
 
 Start a broker (``docker compose up -d`` in this directory), then ``python examples/kafka/producer.py`` in one terminal and
-``python examples/kafka/job.py`` in another. The gate stands before anything is parsed, so a row that is shed costs its scan alone.
+``python examples/kafka/job.py`` in another. The gate stands before anything is parsed, so a row that is shed costs only its scan.
 """
 
 from __future__ import annotations

@@ -9,7 +9,9 @@ import pytest
 from tests.unit.cli.helpers import fails
 
 
-@pytest.mark.parametrize(("option", "value"), [("--seconds", "1"), ("--overload", "0"), ("--overload", "nan"), ("--seed", "-1")])
+@pytest.mark.parametrize(
+    ("option", "value"), [("--seconds", "1"), ("--overload", "0"), ("--overload", "nan"), ("--seed", "-1"), ("--source", "x")]
+)
 def test_the_demo_refuses_numbers_that_make_no_sense(
     option: str, value: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
