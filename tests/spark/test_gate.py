@@ -106,6 +106,23 @@ def test_by_batch_strange_arrival_times_lose_nothing(spark: SparkSession) -> Non
     assert ids(gated) == [], "by batch, a row without an arrival is as new as any"
 
 
+@pytest.mark.parametrize("by_arrival", [False, True])
+def test_kafkas_mark_for_no_timestamp_is_no_arrival(spark: SparkSession, by_arrival: bool) -> None:
+    """-1 ms is as good as null, and a microsecond beside it is a time."""
+    times = [None, -1_000, -999, int(BASE_S * 1e6)]
+    df = spark.createDataFrame([(number, micros) for number, micros in enumerate(times)], "id bigint, micros bigint")
+    df = df.select("id", F.timestamp_micros("micros").alias("arrival")).coalesce(1)
+    gate, gated = build(df, by_arrival=by_arrival)
+    if by_arrival:
+        gate.state.ring.decide(-1_000_000, [0.0])
+        gate.publish(gate.state.tables())
+        assert ids(gated) == [0, 1], "always kept"
+    else:
+        gate.publish(gate.state.put_in_force((1.0,), OlderRows(to_micros(BASE_S), (0.0,)), to_micros(BASE_S)))
+        assert ids(gated) == [0, 1, 3], "as new as any"
+    assert gate.take_reading().null_arrivals == 2
+
+
 def test_set_by_arrival_it_keeps_what_the_twin_keeps(spark: SparkSession) -> None:
     count = 20_000
     gate, gated = build(rows(spark, count), by_arrival=True)

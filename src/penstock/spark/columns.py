@@ -7,6 +7,9 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 __all__ = ["bigint", "column_named", "has_arrival", "quote_name"]
 
+_NO_TIMESTAMP_US = -1000
+"""What Kafka's -1 ms is in microseconds."""
+
 
 def column_named(name: str) -> Column:
     """Return the column of that name; dots and backticks in it are part of the name."""
@@ -29,4 +32,4 @@ def bigint(number: int) -> Column:
 
 def has_arrival(name: str) -> Column:
     """Return a condition that holds for rows that say when they arrived: not null, nor Kafka's -1 ms for "no timestamp"."""
-    return F.unix_micros(column_named(name)) >= bigint(0)
+    return F.unix_micros(column_named(name)) != bigint(_NO_TIMESTAMP_US)
