@@ -61,9 +61,10 @@ class _Run:
         return np.concatenate(parts) if parts else np.empty(0)
 
     @property
-    def is_told(self) -> bool:
-        """Whether a note says that no shedding helps."""
-        return any("no shedding holds the target" in note or "can't be reached" in note for note in self.notes)
+    def told(self) -> str | None:
+        """What notes say where the target can't be held."""
+        texts = {"no shedding holds the target": "the cap is too low", "can't be reached": "the target is out of reach"}
+        return next((short for text, short in texts.items() if any(text in note for note in self.notes)), None)
 
 
 class _Sink:
@@ -141,10 +142,10 @@ def _judge(name: str, arm: _Run, cap: int | None, needed_s: float | None, overhe
         "max violation s": float(late_s.max()) if late_s.size else None,
         "loss %": 100.0 * (1.0 - kept / max(1, arm.offered)),
         "a batch may take s": needed_s,
-        "note": "no shedding helps" if arm.is_told else "-",
+        "note": arm.told or "-",
     }
     if is_hopeless:
-        return row, Bar.at_least(f"{name}: a note says that no shedding helps", float(arm.is_told), 1.0)
+        return row, Bar.at_least(f"{name}: a note says that no shedding helps", float(arm.told is not None), 1.0)
     return row, Bar.at_most(f"mean violation after 20 s, {name}, s", violation_s, 0.1)
 
 

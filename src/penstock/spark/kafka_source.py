@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
-    "SPARSE",
     "KafkaTopics",
+    "SPARSE",
     "check_connector",
     "clip_starts",
     "explain_failure",
