@@ -17,10 +17,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import convert_exception
 
 from penstock.errors import PenstockError
-from penstock.spark.batch_driver import RunningQuery
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.kafka_source import check_connector
-from penstock.spark.plan_counts import PlanCounter
+from penstock.spark.sinks.counted_writer import CountedWriter
 from penstock.spark.writer_settings import WriterSettings, read_private_field
 
 if TYPE_CHECKING:
@@ -39,33 +38,18 @@ _V2 = "org.apache.spark.sql.execution.datasources.v2"
 _SOURCES = "org.apache.spark.sql.execution.streaming.sources"
 
 
-class NativeSink(ABC):
-    """The function given to the driver: writes one batch with Spark's own sink.
-
-    After a crash a sink may have the first batch already and leave it alone. Then its rows are read once more, to count them.
-    """
+class NativeSink(CountedWriter, ABC):
+    """The function given to the driver: writes one batch with Spark's own sink."""
 
     def __init__(self, gates: Sequence[Gate]) -> None:
-        self._gates = gates
-        self._is_first = True
-
-    def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Write one batch."""
-        self.write(df, batch_id)
-        if self._is_first and not self._has_read(df):
-            df.write.format("noop").mode("overwrite").save()
-        self._is_first = False
+        super().__init__(gates, self.write)
 
     @abstractmethod
     def write(self, df: DataFrame, batch_id: int) -> None:
         """Let the sink take one batch."""
 
-    def register(self) -> None:  # noqa: B027 - only a memory table shows itself
+    def register(self) -> None:
         """The query has started: show its results where Spark would."""
-
-    def _has_read(self, df: DataFrame) -> bool:
-        plan = RunningQuery(self._gates[0].spark, df, "query").plan()
-        return any(count.offered for count in PlanCounter(self._gates).read(plan).values())
 
 
 class _BatchSink(NativeSink):

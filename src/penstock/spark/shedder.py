@@ -6,7 +6,6 @@ import copy
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -24,15 +23,16 @@ from penstock.errors import PenstockError
 from penstock.journal import Report
 from penstock.spark.arrival_driver import ArrivalDriver, check_arrival_columns
 from penstock.spark.batch_driver import BatchDriver, BatchFunction
-from penstock.spark.checkpoint import Checkpoint, find_open_batch
+from penstock.spark.checkpoint import find_open_batch
 from penstock.spark.driver_registry import DriverRegistry
 from penstock.spark.gates import Gate, GateSpecification, build_gate, keep_whole_windows
+from penstock.spark.journal_opening import journal_location, open_journal
 from penstock.spark.native_sinks import Way, open_sink
 from penstock.spark.plan_checks import check_streaming, check_windows, find_gates, find_risks, refuse_windows
 from penstock.spark.query_driver import QueryDriver
-from penstock.spark.recount import recount
+from penstock.spark.sinks.counted_writer import CountedWriter
 from penstock.spark.writer_settings import WriterSettings, check_trigger, trigger_arguments
-from penstock.spark.writers import build_writer
+from penstock.spark.writers import TABLE_FORMATS, build_writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -254,7 +254,7 @@ class Shedder:
             return query
         driver = self._arrival_driver(plan, settings.name)
         with self._registry.enlist(driver):
-            self._open(driver, settings.checkpoint, writer._df, settings.output_mode)
+            open_journal(driver, self._journal, settings.checkpoint, writer._df, settings.output_mode)
             return self._launch(driver, plan, writer.start)
 
     def attach(self, query: StreamingQuery) -> StreamingQuery:
@@ -270,7 +270,7 @@ class Shedder:
         check_trigger(stream().trigger())
         plan = stream().analyzedPlan().toString()  # its logical plan is the query thread's to make
         driver = self._arrival_driver(plan, query.name)
-        journal = self._journal_of(driver, str(stream().resolvedCheckpointRoot()))
+        journal = journal_location(driver, self._journal, str(stream().resolvedCheckpointRoot()))
         with self._registry.enlist(driver):
             driver.open_journal(journal, str(query.id), is_new=False)
             return self._launch(driver, plan, lambda: query)
@@ -327,9 +327,9 @@ class Shedder:
         driver = BatchDriver(gates[0].spark, function, gates, core, is_paced=settings.is_paced)
         self._registry.refuse_taken_gates(driver)
         with self._registry.enlist(driver):
-            self._open(driver, settings.checkpoint, df, settings.output_mode)
+            open_journal(driver, self._journal, settings.checkpoint, df, settings.output_mode)
             driver.carry_out(core.get_ready())
-            return self._launch(driver, plan, writer.foreachBatch(driver).start)
+            return self._launch(driver, plan, writer.foreachBatch(driver).start, getattr(function, "note", None))
 
     def write(
         self,
@@ -343,41 +343,34 @@ class Shedder:
         trigger: str | Mapping[str, Any] | None = None,
         **options: object,
     ) -> StreamingQuery:
-        """Start a query that writes Parquet, JSON or CSV files, a memory table or the console, with the table set by batch.
+        """Start a query that writes to files, tables or topics, each batch once as far as the target allows; set by batch.
 
-        Files are written to ``path/batch_id=N``, and a batch that is replayed replaces its own. Further options go to the format.
+        - ``"parquet"``, ``"json"``, ``"csv"``: a directory ``path/batch_id=N`` per batch, which a replay replaces.
+        - ``"delta"``: a ``path`` or ``table=``; Delta itself leaves out a batch that it has.
+        - ``"iceberg"``: ``table=``, where a batch that is among the snapshots is left out.
+        - ``"jdbc"``: ``url=``, ``table=``, perhaps ``key=``; a batch and its number are one transaction.
+        - ``"kafka"``: ``topic=``, ``servers=``; at least once, with the batch's number in the headers.
+        - ``"memory"`` and ``"console"``, to look at.
+
+        Further options go to the format.
         """
+        check_streaming(df)
         function = build_writer(
             df.sparkSession,
             format,
+            schema=df.schema,
             path=None if path is None else str(path),
             name=name,
             output_mode=output_mode,
             options=options,
         )
+        if format in TABLE_FORMATS:
+            gates = find_gates(df._jdf.queryExecution().analyzed().toString(), self._gates, name)
+            function = CountedWriter(gates, function)
         return self.foreach_batch(df, function, checkpoint=checkpoint, name=name, output_mode=output_mode, trigger=trigger)
 
-    def _open(self, driver: QueryDriver, checkpoint: str | None, df: DataFrame, output_mode: str) -> None:
-        """Read the journal back before the query starts; count what a crash left uncounted."""
-        driver.look_at_sources(df)
-        if checkpoint is None:
-            if self._journal is not None:
-                driver.open_journal(self._journal_of(driver, ""), None, is_new=True)
-            return
-        known = Checkpoint(checkpoint)
-        query_id, committed = known.query_id(), known.list_committed()
-        driver.open_batch, driver.last_committed = find_open_batch(checkpoint), max(committed, default=None)
-        driver.open_journal(self._journal_of(driver, checkpoint), query_id, is_new=query_id is None)
-        driver.recount = partial(recount, df, output_mode, known, gates=list(driver.gates.values()))
-        counted = driver.journal.state.batches
-        driver.count_again([batch_id for batch_id in committed if counted and batch_id > max(counted)])
-
-    def _journal_of(self, driver: QueryDriver, checkpoint: str) -> str:
-        """One journal per query: in its checkpoint, or below the directory that the user named."""
-        return f"{checkpoint}/penstock" if self._journal is None else f"{self._journal}/{driver.label}"
-
-    def _launch(self, driver: QueryDriver, plan: str, start: Any) -> StreamingQuery:
-        for risk in find_risks(plan, list(driver.gates.values())):
+    def _launch(self, driver: QueryDriver, plan: str, start: Any, note: str | None = None) -> StreamingQuery:
+        for risk in [*find_risks(plan, list(driver.gates.values())), *([note] if note else [])]:
             driver.warn(f"{driver.label}: {risk}")
         return self._registry.launch(driver, next(iter(driver.gates.values())).spark, start)
 
