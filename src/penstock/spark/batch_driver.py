@@ -60,6 +60,10 @@ class RunningQuery:
         """Return the executed plan of the batch that is running."""
         return self._stream.lastExecution().executedPlan()
 
+    def analyzed_plan(self) -> Any:
+        """Return the logical plan of the batch that is running, with the rows that its sources give it."""
+        return self._stream.lastExecution().analyzed()
+
     def progress(self, batch_id: int) -> Progress | None:
         """Return Spark's report of a batch, which is there by the time the next one starts."""
         if self._progress is None or self._progress.batch_id != batch_id:

@@ -24,6 +24,8 @@ from penstock.journal import Report
 from penstock.spark.arrival_driver import ArrivalDriver, check_arrival_columns
 from penstock.spark.batch_driver import BatchDriver, BatchFunction
 from penstock.spark.checkpoint import find_open_batch
+from penstock.spark.dead_letters.letter_writer import add_letters, refuse_letters
+from penstock.spark.dead_letters.targets import parse_target
 from penstock.spark.driver_registry import DriverRegistry
 from penstock.spark.gates import Gate, GateSpecification, build_gate, keep_whole_windows
 from penstock.spark.journal_opening import journal_location, open_journal
@@ -144,6 +146,7 @@ class Shedder:
         unit: WholeKeys | WholeWindows | None = None,
         weight_column: str | None = None,
         bounded: bool | None = None,
+        shed_to: str | Path | Mapping[str, object] | None = None,
     ) -> DataFrame:
         """Return the DataFrame with a gate behind it: one native filter that keeps what the controller says.
 
@@ -170,6 +173,9 @@ class Shedder:
             For queries set by arrival, where the size of a batch is not known before it runs: of the rows beyond what is
             expected, by their rank in the partition, fewer and fewer are kept, so that no burst makes a batch take much longer
             than it may. There it costs about 5 ns per row, and is the default for gates of rows that say when they arrived.
+        shed_to
+            Where shed rows go, by batch only: a directory (Parquet), ``{"format": "kafka", "topic": ..., "servers": ...}``, or
+            ``"offsets"`` for rows that stay in Kafka, to be found again by ``penstock shed-offsets``.
 
         Returns
         -------
@@ -186,6 +192,7 @@ class Shedder:
             weight_column=weight_column,
             is_bounded=bounded,
             unit=unit,
+            shed_to=None if shed_to is None else parse_target(shed_to),
         )
         return self.add_gate(df, specification)
 
@@ -278,6 +285,7 @@ class Shedder:
     def _arrival_driver(self, plan: str, name: str | None) -> ArrivalDriver:
         gates = find_gates(plan, self._gates, name)
         refuse_windows(gates)
+        refuse_letters(gates)
         check_arrival_columns(gates)
         states: list[SlotGate] = [gate.state for gate in gates]  # type: ignore[misc] # no windows among them
         core = ByArrival(states, copy.deepcopy(self._controller), self._registry.label(name), max_loss=self._max_loss)
@@ -324,7 +332,7 @@ class Shedder:
             slot_gates=[gate.state for gate in gates if gate.has_slots],  # type: ignore[misc] # those have slots
             open_batch=find_open_batch(settings.checkpoint),
         )
-        driver = BatchDriver(gates[0].spark, function, gates, core, is_paced=settings.is_paced)
+        driver = BatchDriver(gates[0].spark, add_letters(function, gates), gates, core, is_paced=settings.is_paced)
         self._registry.refuse_taken_gates(driver)
         with self._registry.enlist(driver):
             open_journal(driver, self._journal, settings.checkpoint, df, settings.output_mode)

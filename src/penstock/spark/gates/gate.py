@@ -66,6 +66,22 @@ class Gate:
         """Put the gate on a DataFrame with the columns it was built for, such as the next micro-batch."""
         return self._filter.apply(df, self.offered_tag, self.kept_tag, self.specification.weight_column)
 
+    def shed(self, df: DataFrame, reason: str) -> DataFrame:
+        """Return the rows of a batch that its table does not keep, with a column that says why."""
+        if isinstance(self._filter, ClockFilter):
+            raise PenstockError(f"gate {self.name!r} decides by the clock, and would decide otherwise again: leave shed_to out")
+        return self._filter.shed(df, reason)
+
+    @property
+    def tables(self) -> tuple[KeepTable, ...]:
+        """The tables in force; none before the first."""
+        return self._published
+
+    @property
+    def keeps_everything(self) -> bool:
+        """Whether the tables in force keep every row."""
+        return bool(self._published) and all(bool((table.keeps >= 1.0).all()) for table in self._published)
+
     def set_how(self, *, by_arrival: bool) -> None:
         """Say how decisions take effect here, before a query starts: by arrival or, as by default, by batch."""
         if isinstance(self._filter, RowFilter):
@@ -125,4 +141,6 @@ def _is_same(one: KeepTable, other: KeepTable) -> bool:
 def build_gate(df: DataFrame, specification: GateSpecification, base_s: float) -> tuple[Gate, DataFrame]:
     """Check the specification and return the gate with the gated DataFrame."""
     gate = Gate(df.sparkSession, specification, df.schema, base_s)
+    if specification.shed_to is not None:
+        specification.shed_to.check(df, specification)
     return gate, gate.apply(df)

@@ -18,6 +18,7 @@ from penstock.spark.catalyst import SCALE, RowMeter, Switch, TableCell, seeded_h
 from penstock.spark.columns import bigint, column_named, has_arrival
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
+from penstock.spark.gates.reasons import EXPIRED, OVERLOAD
 from penstock.spark.gates.specification import GateSpecification
 
 if TYPE_CHECKING:
@@ -135,6 +136,15 @@ class RowFilter:
         if weight_column is not None:
             gated = gated.withColumn(weight_column, F.lit(SCALE) / self._threshold(by_slot, index))
         return gated.drop(share) if self.state.is_bounded else gated
+
+    def shed(self, df: DataFrame, reason: str) -> DataFrame:
+        """Return the rows that the table of the batch in force does not keep, with a column that says why; nothing is counted."""
+        index = self._index.column()
+        bits = F.shiftrightunsigned(seeded_hash(self._spark, self._unit.seed, self._unit.columns(df.schema)), 11).cast("double")
+        is_old = F.lit(False) if self._arrival is None else F.coalesce(self._is_old(), F.lit(False))
+        threshold = self._cell.threshold(F.when(is_old, index).otherwise(index + F.lit(self.state.ring.columns)))
+        rows = df.where(~F.coalesce(bits < threshold, F.lit(False)))
+        return rows.withColumn(reason, F.when(is_old, F.lit(EXPIRED)).otherwise(F.lit(OVERLOAD)))
 
     def _is_kept_by_batch(self, bits: Column, index: Column, counted: Column) -> Column:
         """Whether a row passes. Those that do are counted, and of the others the old ones."""

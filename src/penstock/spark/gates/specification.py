@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.accumulators import Accumulator
 from pyspark.sql import Column
@@ -14,6 +15,9 @@ from penstock.drop.shares import BucketModel, WorkReading
 from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.errors import PenstockError
 from penstock.las.micro_batch_las import ClockReading, MicroBatchLas
+
+if TYPE_CHECKING:
+    from penstock.spark.dead_letters.targets import ShedTarget
 
 __all__ = ["Buckets", "Clocked", "GateSpecification"]
 
@@ -59,6 +63,8 @@ class GateSpecification:
     clocked: Clocked | None = None
     seed_name: str | None = None
     """Decides, if not the name, which rows or windows are dropped: gates that share it decide alike."""
+    shed_to: ShedTarget | None = None
+    """Where the rows go that are shed."""
 
     @property
     def is_bounded_by_arrival(self) -> bool:

@@ -17,6 +17,7 @@ from penstock.spark.catalyst import SCALE, TableCell, TimeMeter, new_tag, seeded
 from penstock.spark.columns import bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
+from penstock.spark.gates.reasons import OVERLOAD
 from penstock.spark.gates.specification import GateSpecification
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ class WindowFilter:
         kept = self._is_kept() & self.meters.count_kept(df.schema, None, None)  # its table is of windows, not of arrivals
         gated = offered.where(tag_condition(kept_tag, kept))
         return gated if weight_column is None else gated.withColumn(weight_column, self._weight())
+
+    def shed(self, df: DataFrame, reason: str) -> DataFrame:
+        """Return the rows of windows that are not kept, with a column that says why; nothing is counted."""
+        return df.where(~F.coalesce(self._is_kept(), F.lit(False))).withColumn(reason, F.lit(OVERLOAD))
 
     def is_whole(self, window: Column, groups: Sequence[Column]) -> Column:
         """Return a condition on results by window: true for windows that were kept."""

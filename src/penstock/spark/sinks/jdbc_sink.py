@@ -1,8 +1,8 @@
 """Writes batches to a table of a database, each in one transaction together with its number.
 
 Spark's own JDBC writer commits task by task, so a crash leaves half a batch. Here it writes to a staging table, which nobody else
-reads. Then one transaction moves the rows on and notes the number of the batch in a table of its own. A batch whose number is there
-already is left out.
+reads. Then one transaction moves the rows on and notes the number of the batch in a table of its own. A batch whose number is
+there already is left out.
 """
 
 # ruff: noqa: S608 - names of tables can't be parameters, and they are the user's own

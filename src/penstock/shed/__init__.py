@@ -1,0 +1,1 @@
+"""Rows that were shed: which they are, and how to find and send them again."""

@@ -1,0 +1,1 @@
+"""Dead letters: rows that a gate sheds are written elsewhere, by the same batch."""
