@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.testing.kafka import KafkaBroker, fetch_connector
-from penstock.testing.maven import UnavailableError
+from penstock.testing.maven import UnavailableError, fetch_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +50,8 @@ def connector() -> str:
     import pyspark
 
     try:
-        return ",".join(str(jar) for jar in fetch_connector(pyspark.__version__))
+        driver = fetch_jars("postgresql", ["org.postgresql:postgresql:42.7.7"], transitive=False)
+        return ",".join(str(jar) for jar in [*fetch_connector(pyspark.__version__), *driver.glob("*.jar")])
     except UnavailableError as error:
         pytest.skip(str(error))
 

@@ -12,7 +12,9 @@ from penstock.cli.coordinate import coordinate
 from penstock.cli.demo import demo
 from penstock.cli.network import network
 from penstock.cli.plan import plan
+from penstock.cli.replay_shed import replay_shed
 from penstock.cli.run import run
+from penstock.cli.shed_offsets import shed_offsets
 from penstock.cli.simulate import simulate
 from penstock.cli.stats import stats
 from penstock.cli.watch import watch
@@ -34,6 +36,8 @@ app.command()(run)
 app.command()(coordinate)
 app.command()(stats)
 app.command()(watch)
+app.command(name="shed-offsets")(shed_offsets)
+app.command(name="replay-shed")(replay_shed)
 
 
 def _show_version(is_asked: bool) -> None:

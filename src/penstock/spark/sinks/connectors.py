@@ -10,7 +10,7 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_connector", "check_driver"]
+__all__ = ["check_connector", "find_driver"]
 
 _BY_VERSION = {
     "delta": {
@@ -25,11 +25,12 @@ _BY_VERSION = {
 }
 _KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
 _DRIVERS = {
-    "mariadb": "org.mariadb.jdbc:mariadb-java-client:3.5.1",
-    "mysql": "com.mysql:mysql-connector-j:9.1.0",
-    "postgresql": "org.postgresql:postgresql:42.7.7",
-    "sqlserver": "com.microsoft.sqlserver:mssql-jdbc:12.8.1.jre11",
+    "mariadb": ("org.mariadb.jdbc:mariadb-java-client:3.5.1", "org.mariadb.jdbc.Driver"),
+    "mysql": ("com.mysql:mysql-connector-j:9.1.0", "com.mysql.cj.jdbc.Driver"),
+    "postgresql": ("org.postgresql:postgresql:42.7.7", "org.postgresql.Driver"),
+    "sqlserver": ("com.microsoft.sqlserver:mssql-jdbc:12.8.1.jre11", "com.microsoft.sqlserver.jdbc.SQLServerDriver"),
 }
+"""Coordinates and class of each."""
 
 
 def check_connector(spark: SparkSession, kind: str) -> None:
@@ -72,15 +73,24 @@ def read_spark_version(jar: str) -> str | None:
     return None if match is None else match.group(1)
 
 
-def check_driver(spark: SparkSession, url: str, driver: str | None) -> None:
-    """Refuse a database for which no JDBC driver is loaded."""
+def find_driver(spark: SparkSession, url: str, driver: str | None) -> str:
+    """Return the class of the JDBC driver for a database.
+
+    Raises
+    ------
+    PenstockError
+        If none is loaded, in one line with the coordinates to add.
+    """
     jvm: Any = spark._jvm
+    database = _database(url)
+    known = _DRIVERS[database][1] if driver is None and database in _DRIVERS else driver
     try:
-        if driver is not None:
-            jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register(driver)
-        jvm.java.sql.DriverManager.getDriver(url)
+        if known is None:
+            return str(jvm.java.sql.DriverManager.getDriver(url).getClass().getName())
+        jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register(known)
     except Exception:  # Java's, of several kinds
         raise PenstockError(describe_driver(url, driver)) from None
+    return known
 
 
 def describe_driver(url: str, driver: str | None = None) -> str:
@@ -89,12 +99,16 @@ def describe_driver(url: str, driver: str | None = None) -> str:
     >>> describe_driver("jdbc:postgresql://host/db")
     "format 'jdbc' has no driver for jdbc:postgresql: add org.postgresql:postgresql:42.7.7 to spark.jars.packages"
     """
-    database = url.split(":")[1] if url.count(":") > 1 else "?"
+    database = _database(url)
     if driver is None and database not in _DRIVERS:
         return f"format 'jdbc' has no driver for jdbc:{database}: add its jar to spark.jars, and driver= with the class's name"
     if database not in _DRIVERS:
         return f"format 'jdbc' has no driver {driver} for jdbc:{database}: add its jar to spark.jars"
-    return f"format 'jdbc' has no driver for jdbc:{database}: add {_DRIVERS[database]} to spark.jars.packages"
+    return f"format 'jdbc' has no driver for jdbc:{database}: add {_DRIVERS[database][0]} to spark.jars.packages"
+
+
+def _database(url: str) -> str:
+    return url.split(":")[1] if url.count(":") > 1 else "?"
 
 
 def _advise(kind: str, version: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.spark.sinks.batch_identity import BatchIdentity
-from penstock.spark.sinks.connectors import check_driver
+from penstock.spark.sinks.connectors import find_driver
 from penstock.spark.sinks.schemas import check_schema
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class JdbcSink:
         for name in self._key:
             if name not in schema.names:
                 raise PenstockError(f"format 'jdbc': there is no key column {name!r}; the columns are {', '.join(schema.names)}")
-        check_driver(spark, self._url, self._options.get("driver"))
+        self._options["driver"] = find_driver(spark, self._url, self._options.get("driver"))
         self._columns = tuple(schema.names)
         self._dialect = self._jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(self._url)
         self._is_first = True
