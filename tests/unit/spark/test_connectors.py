@@ -87,6 +87,7 @@ class FakeTables(FakeSpark):
         super().__init__("4.1.4")
         self.catalog = FakeCatalog(exists=True)
         self.schema = SCHEMA
+        self.sparkSession = self
         self.write = Recorder()
         self.writer = Recorder()
 
@@ -117,7 +118,7 @@ def test_delta_gets_the_query_and_the_number(tables: FakeTables) -> None:
 
 
 def test_iceberg_leaves_out_a_first_batch_that_it_has(tables: FakeTables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lakehouse.IcebergSink, "_last_batch", lambda _, query: {"q1": 7}[query])
+    monkeypatch.setattr(lakehouse.IcebergSink, "_last_batch", lambda _, session, query: {"q1": 7}[query])
     for first, appended in ((7, []), (8, [8]), (3, [])):
         sink = lakehouse.IcebergSink(tables, SCHEMA, "append", {"table": "db.t"})  # type: ignore[arg-type]
         tables.writer.calls.clear()

@@ -93,7 +93,7 @@ class IcebergSink:
         if not self._exists:
             self._spark.createDataFrame([], df.schema).writeTo(self._table).using("iceberg").createOrReplace()
             self._exists = True
-        elif is_first and batch.number <= self._last_batch(batch.query):
+        elif is_first and batch.number <= self._last_batch(df.sparkSession, batch.query):
             return
         writer = df.writeTo(self._table).options(**self._options)
         for name, value in ((_QUERY, batch.query), (_BATCH, str(batch.number))):
@@ -103,10 +103,11 @@ class IcebergSink:
         else:
             writer.append()
 
-    def _last_batch(self, query: str) -> int:
+    def _last_batch(self, session: SparkSession, query: str) -> int:
         """Return the number of the last batch of a query among the table's snapshots; -1 if there is none."""
         summary = F.col("summary")
-        snapshots = self._spark.table(f"{self._table}.snapshots").where(summary[_QUERY] == query)
+        session.catalog.refreshTable(self._table)  # a catalog may remember the table as it was before the last commits
+        snapshots = session.table(f"{self._table}.snapshots").where(summary[_QUERY] == query)
         row = snapshots.agg(F.max(summary[_BATCH].cast("bigint"))).first()
         return -1 if row is None or row[0] is None else int(row[0])
 
