@@ -64,7 +64,8 @@ def main(mode: str, directory: Path, start_s: str, stop_file: str) -> None:
             query = shedder.write(results, "parquet", directory / "sink", checkpoint=checkpoint)
             wait(query, stop_file)
             return
-        gated = shedder.gate(source, name="in", arrival="arrival", identity="seq", bounded=mode == "by-arrival")
+        shed_to = directory / "shed" if mode == "by-batch" else None
+        gated = shedder.gate(source, name="in", arrival="arrival", identity="seq", bounded=mode == "by-arrival", shed_to=shed_to)
         if mode == "by-batch":
             # All kept rows of a bucket so far, in every batch that touches it.
             counted = gated.groupBy((F.col("seq") / 64).cast("int").alias("bucket")).agg(F.collect_list("seq").alias("seqs"))

@@ -183,6 +183,7 @@ def test_every_row_has_the_fate_the_journal_gives_it(crashed: Crashed) -> None:
 
     # The sink holds exactly the rows that were kept, none twice, none missing.
     if mode == "by-batch":
+        assert_letters(tmp_path / "shed", journal, ranges, kept)
         in_bucket: dict[int, Counter[int]] = {}
         for batch_id, rows in kept.items():
             for seq in rows.tolist():
@@ -198,6 +199,16 @@ def test_every_row_has_the_fate_the_journal_gives_it(crashed: Crashed) -> None:
         closed_s = max(row["window"]["end"].timestamp() for row in native_sink(tmp_path / "sink"))
         assert written == Counter(everything[times[everything] < closed_s].tolist())
         assert len(written) > 0
+
+
+def assert_letters(path: Path, journal: JournalState, ranges: dict[int, range], kept: dict[int, np.ndarray]) -> None:
+    """The dead letters of every committed batch are the rows that it shed, each once, and they say if they were too old."""
+    for batch_id, rows in ranges.items():
+        files = list(path.glob(f"*/penstock_gate=in/penstock_batch={batch_id}/*.parquet"))
+        letters = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
+        assert sorted(row["seq"] for row in letters) == sorted(set(rows) - set(kept[batch_id].tolist())), f"batch {batch_id}"
+        expired = sum(row["penstock_reason"] == "expired" for row in letters)
+        assert expired == (journal.batches[batch_id].expired or {}).get("in", 0)
 
 
 def native_sink(path: Path) -> list[dict[str, object]]:
