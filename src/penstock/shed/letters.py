@@ -17,7 +17,7 @@ from penstock.shed.coordinates import find_shed_rows
 from penstock.shed.shed_log import OffsetRange, ShedLog, ShedRecord
 from penstock.shed.topics import Message, TopicReader
 
-__all__ = ["REASON", "REASONS", "Letter", "Letters", "OffsetLetters", "ParquetLetters", "TopicLetters", "open_letters"]
+__all__ = ["Letter", "Letters", "OffsetLetters", "ParquetLetters", "REASON", "REASONS", "TopicLetters", "open_letters"]
 
 REASON = "penstock_reason"
 REASONS = ("", "overload", "expired")
