@@ -127,7 +127,7 @@ class Job:
 
 
 def _list_progress(query: StreamingQuery, least_rows: float) -> list[Any]:
-    """Return the progress of each full batch. Kafka divides a cap among its partitions, which may leave a few rows for one more."""
+    """Return the progress of each full batch: Kafka divides a cap among partitions, which may leave rows for one more."""
     return [progress for progress in query.recentProgress if progress.numInputRows >= least_rows]
 
 
