@@ -17,10 +17,10 @@ from penstock.shed.coordinates import find_shed_rows
 from penstock.shed.shed_log import OffsetRange, ShedLog, ShedRecord
 from penstock.shed.topics import Message, TopicReader
 
-__all__ = ["Letter", "Letters", "OffsetLetters", "ParquetLetters", "REASON", "REASONS", "TopicLetters", "open_letters"]
+__all__ = ["Letter", "Letters", "OffsetLetters", "ParquetLetters", "REASON", "TopicLetters", "need_servers", "open_letters"]
 
 REASON = "penstock_reason"
-REASONS = ("", "overload", "expired")
+_REASONS = ("", "overload", "expired")
 """By the number that ``find_shed_rows`` gives."""
 _HEADER = "penstock-"
 _OWN = {"batch", "gate", "offset", "partition", "query", "reason", "run", "timestamp", "topic"}
@@ -155,7 +155,7 @@ def _choose(record: ShedRecord, part: OffsetRange, messages: list[Message]) -> p
     offsets = np.array([message.offset() for message in messages], dtype=np.int64)
     micros = np.array([message.timestamp()[1] for message in messages], dtype=np.int64) * 1000
     reasons = find_shed_rows(record, part, offsets, micros)
-    table = to_table(messages, are_letters=False).set_column(7, REASON, pa.array([REASONS[reason] for reason in reasons]))
+    table = to_table(messages, are_letters=False).set_column(7, REASON, pa.array([_REASONS[reason] for reason in reasons]))
     return table.filter(pa.array(reasons > 0))
 
 
