@@ -164,7 +164,7 @@ def test_what_is_no_writer_no_function_no_query(ticks: Ticks) -> None:
 def test_formats(ticks: Ticks, tmp_path: Path) -> None:
     shedder = Shedder("2s")
     gated = shedder.gate(ticks(), arrival="timestamp")
-    with refused("format must be one of csv, json, parquet, console, memory, got 'avro'"):
+    with refused("format must be one of csv, json, parquet, console, memory, delta, iceberg, jdbc, kafka, got 'avro'"):
         shedder.write(gated, "avro", tmp_path / "x")
     with refused("format 'parquet' needs a path"):
         shedder.write(gated, "parquet")
