@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -297,46 +293,3 @@ def test_a_new_table_needs_no_new_code(spark: SparkSession, tmp_path: Path, by_a
         assert kept[number] == (u < (number % 9 + 1) / 10).sum()
     # The first batches have the plan compiled; after them nothing is.
     assert compiled[11] == compiled[2]
-
-
-def test_it_works_on_executors_of_their_own(tmp_path: Path) -> None:
-    """Executors in separate JVMs get the table of the moment, and their counts come back."""
-    code = textwrap.dedent(
-        """
-        import time
-        import numpy as np, pyarrow as pa
-        from penstock import Controller, Decision, Priorities, Shedder, read_journal
-        from penstock.drop.hashing import gate_seed, uniform
-        from penstock.spark.session import local_session
-
-        spark = local_session("cluster", master="local-cluster[2,1,1024]")
-        keeps = [0.9, 0.1, 0.5]
-
-        class Cycle(Controller):
-            def update(self, observation):
-                return Decision(keep=keeps[(observation.batch_id + 1) % 3])
-
-        source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).option("numPartitions", 4).load()
-        with Shedder("2s", controller=Cycle(2.0)) as shedder:
-            gated = shedder.gate(source, name="in", arrival="timestamp", identity="value")
-            seen = {}
-            def write(df, number):
-                seen[number] = sorted(df.select("value").toArrow()["value"].to_pylist())
-            query = shedder.foreach_batch(gated, write, checkpoint="CHECKPOINT")
-            deadline = time.monotonic() + 90
-            while len(seen) < 6 and time.monotonic() < deadline and query.exception() is None:
-                time.sleep(0.1)
-        decisions = read_journal("CHECKPOINT/penstock")
-        for number, values in sorted(seen.items())[:6]:
-            keep = decisions.decision_for(number).gates["in"][0]
-            ids = np.arange(1000 * number, 1000 * number + 1000)
-            assert values == ids[uniform(gate_seed("in"), [pa.array(ids)]) < keep].tolist(), number
-            assert decisions.batches[number].gates["in"] == (1000, len(values)), decisions.batches[number]
-            assert decisions.batches[number].mean_arrival_s is not None
-        assert len(seen) >= 6 and len({d.keep for d in decisions.decisions}) == 3
-        print("fine")
-        """
-    ).replace("CHECKPOINT", str(tmp_path / "checkpoint"))
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment, timeout=240)
-    assert run.stdout.strip().endswith("fine"), run.stderr[-3000:]

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +15,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from penstock.cluster.fleet import LocalFleet
 from penstock.cluster.node import NodeRuntime, RunDirectory
 from penstock.cluster.transport import DirectoryTransport
 from penstock.coordination import Fixed, Manager, NoShedding
@@ -338,64 +333,3 @@ def test_a_node_is_one_process_and_one_network(tmp_path: Path) -> None:
     (tmp_path / "network.json").write_bytes((tmp_path / "other" / "network.json").read_bytes())
     dearer = parse_network(TWO.replace("select: [seq]}", "select: [seq, 1 as one]}").replace("cost: 0", "cost: 1"))
     node(dearer, "A", tmp_path)
-
-
-FLEET = """
-nodes: {A: , B: }
-inputs:
-  i:
-    max_rate: 1000
-    format: penstock-replay
-    arrival: arrival
-    options: {generator: constant, rate: 400, duration: 300s, partitions: 1}
-operators:
-  a: {node: A, kind: delay, from: i, cost: 0.002}
-  b: {node: B, kind: delay, from: a, cost: 0.008}
-outputs: {q: {from: b}}
-"""
-
-
-def test_a_fleet_outlives_one_of_its_processes_and_stops_together(tmp_path: Path) -> None:
-    """The real thing: ``penstock run`` with a coordinator, a node killed and started again, Ctrl-C."""
-    path = tmp_path / "network.yaml"
-    path.write_text(FLEET)
-    network = parse_network(FLEET)
-    run = tmp_path / "run"
-    command = [sys.executable, "-m", "penstock", "run", str(path), "--dir", str(run), "--pace", "1s"]
-    fleet = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-    helper = LocalFleet(path, network, run, pace="1s")
-
-    def status(name: str) -> dict[str, Any]:
-        place = run / "nodes" / name / "status.json"
-        return json.loads(place.read_text()) if place.exists() else {}
-
-    def wait(condition: Callable[[], Any], seconds: float = 90.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert fleet.poll() is None, fleet.communicate()[0].decode()
-            assert time.monotonic() < deadline, (status("A"), status("B"))
-            time.sleep(0.1)
-
-    try:
-        wait(lambda: status("A").get("reason", "").startswith("plan") and status("B").get("outputs"))
-        victim = status("B")["pid"]
-        os.kill(victim, signal.SIGKILL)
-        batches = sum(status("A")["batches"].values())
-        wait(lambda: sum(status("A")["batches"].values()) > batches + 1)
-        helper.start_process("B")
-        wait(lambda: status("B").get("pid") not in (None, victim) and status("B")["outputs"])
-        state = json.loads((run / "coordinator" / "status.json").read_text())
-        assert state["reporting"] == ["A", "B"]
-        assert state["plan"]
-    finally:
-        helper.stop()
-        fleet.send_signal(signal.SIGINT)
-        said = fleet.communicate(timeout=90)[0].decode()
-    assert fleet.returncode == 1, "one of them was killed, and that is said"
-    assert "node 'B' stopped" in said
-    pids = [status(name)["pid"] for name in ("A", "B")]
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-    costs = status("A")["measurements"]["operators"]
-    assert costs["a"][0] == pytest.approx(0.002, rel=0.5)

@@ -1,0 +1,123 @@
+"""Executors and nodes in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cluster.fleet import LocalFleet
+from penstock.network import parse_network
+
+
+def test_it_works_on_executors_of_their_own(tmp_path: Path) -> None:
+    """Executors in separate JVMs get the table of the moment, and their counts come back."""
+    code = textwrap.dedent(
+        """
+        import time
+        import numpy as np, pyarrow as pa
+        from penstock import Controller, Decision, Priorities, Shedder, read_journal
+        from penstock.drop.hashing import gate_seed, uniform
+        from penstock.spark.session import local_session
+
+        spark = local_session("cluster", master="local-cluster[2,1,1024]")
+        keeps = [0.9, 0.1, 0.5]
+
+        class Cycle(Controller):
+            def update(self, observation):
+                return Decision(keep=keeps[(observation.batch_id + 1) % 3])
+
+        source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).option("numPartitions", 4).load()
+        with Shedder("2s", controller=Cycle(2.0)) as shedder:
+            gated = shedder.gate(source, name="in", arrival="timestamp", identity="value")
+            seen = {}
+            def write(df, number):
+                seen[number] = sorted(df.select("value").toArrow()["value"].to_pylist())
+            query = shedder.foreach_batch(gated, write, checkpoint="CHECKPOINT")
+            deadline = time.monotonic() + 90
+            while len(seen) < 6 and time.monotonic() < deadline and query.exception() is None:
+                time.sleep(0.1)
+        decisions = read_journal("CHECKPOINT/penstock")
+        for number, values in sorted(seen.items())[:6]:
+            keep = decisions.decision_for(number).gates["in"][0]
+            ids = np.arange(1000 * number, 1000 * number + 1000)
+            assert values == ids[uniform(gate_seed("in"), [pa.array(ids)]) < keep].tolist(), number
+            assert decisions.batches[number].gates["in"] == (1000, len(values)), decisions.batches[number]
+            assert decisions.batches[number].mean_arrival_s is not None
+        assert len(seen) >= 6 and len({d.keep for d in decisions.decisions}) == 3
+        print("fine")
+        """
+    ).replace("CHECKPOINT", str(tmp_path / "checkpoint"))
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment, timeout=240)
+    assert run.stdout.strip().endswith("fine"), run.stderr[-3000:]
+
+
+FLEET = """
+nodes: {A: , B: }
+inputs:
+  i:
+    max_rate: 1000
+    format: penstock-replay
+    arrival: arrival
+    options: {generator: constant, rate: 400, duration: 300s, partitions: 1}
+operators:
+  a: {node: A, kind: delay, from: i, cost: 0.002}
+  b: {node: B, kind: delay, from: a, cost: 0.008}
+outputs: {q: {from: b}}
+"""
+
+
+def test_a_fleet_outlives_one_of_its_processes_and_stops_together(tmp_path: Path) -> None:
+    """The real thing: ``penstock run`` with a coordinator, a node killed and started again, Ctrl-C."""
+    path = tmp_path / "network.yaml"
+    path.write_text(FLEET)
+    network = parse_network(FLEET)
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "penstock", "run", str(path), "--dir", str(run), "--pace", "1s"]
+    fleet = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    helper = LocalFleet(path, network, run, pace="1s")
+
+    def status(name: str) -> dict[str, Any]:
+        place = run / "nodes" / name / "status.json"
+        return json.loads(place.read_text()) if place.exists() else {}
+
+    def wait(condition: Callable[[], Any], seconds: float = 90.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert fleet.poll() is None, fleet.communicate()[0].decode()
+            assert time.monotonic() < deadline, (status("A"), status("B"))
+            time.sleep(0.1)
+
+    try:
+        wait(lambda: status("A").get("reason", "").startswith("plan") and status("B").get("outputs"))
+        victim = status("B")["pid"]
+        os.kill(victim, signal.SIGKILL)
+        batches = sum(status("A")["batches"].values())
+        wait(lambda: sum(status("A")["batches"].values()) > batches + 1)
+        helper.start_process("B")
+        wait(lambda: status("B").get("pid") not in (None, victim) and status("B")["outputs"])
+        state = json.loads((run / "coordinator" / "status.json").read_text())
+        assert state["reporting"] == ["A", "B"]
+        assert state["plan"]
+    finally:
+        helper.stop()
+        fleet.send_signal(signal.SIGINT)
+        said = fleet.communicate(timeout=90)[0].decode()
+    assert fleet.returncode == 1, "one of them was killed, and that is said"
+    assert "node 'B' stopped" in said
+    pids = [status(name)["pid"] for name in ("A", "B")]
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    costs = status("A")["measurements"]["operators"]
+    assert costs["a"][0] == pytest.approx(0.002, rel=0.5)
