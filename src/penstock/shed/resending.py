@@ -91,7 +91,8 @@ def _to_messages(
     """Yield rows of Kafka as they were, with their time; others as JSON."""
     has_message = set(rows.column_names) >= _MESSAGE
     own = {"gate": letter.gate, "batch": str(letter.batch), "query": letter.query}
-    for row in rows.to_pylist():
+    times = _to_millis(rows["timestamp"]) if has_message and "timestamp" in rows.column_names else [0] * rows.num_rows
+    for row, millis in zip(rows.to_pylist(), times, strict=True):
         marks = dict(own)
         if REASON in row:
             marks["reason"] = row.pop(REASON)
@@ -102,9 +103,15 @@ def _to_messages(
             yield None, json.dumps(row, default=str).encode(), headers, 0
             continue
         before = [(header["key"], header["value"]) for header in row.get("headers") or ()]
-        time = row.get("timestamp")
-        millis = int(time.timestamp() * 1000) if hasattr(time, "timestamp") else 0
         yield _to_bytes(row["key"]), _to_bytes(row["value"]), before + headers, millis
+
+
+def _to_millis(times: pa.ChunkedArray) -> list[int]:
+    """Return timestamps in milliseconds since the epoch, 0 for none; Parquet files of Spark have them without a zone, in UTC."""
+    if not pa.types.is_timestamp(times.type):
+        return [0] * len(times)
+    per_ms = {"s": 0.001, "ms": 1, "us": 1_000, "ns": 1_000_000}[times.type.unit]
+    return [0 if value is None else int(value // per_ms) for value in times.cast(pa.int64()).to_pylist()]
 
 
 def _to_bytes(value: bytes | str | None) -> bytes | None:

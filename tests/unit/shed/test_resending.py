@@ -76,6 +76,18 @@ def test_a_topic_gets_a_transaction_per_batch_and_notes_follow(tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
+    "kind", [pa.timestamp("ns"), pa.timestamp("us", tz="UTC"), pa.timestamp("ms", tz="Europe/Berlin")], ids=str
+)
+def test_messages_keep_their_time_to_the_millisecond(kind: pa.DataType) -> None:
+    millis = [1_794_820_892_811 + 7 * n for n in range(500)]
+    times = pa.array(millis, pa.timestamp("ms")).cast(pa.timestamp(kind.unit)).cast(pa.int64()).cast(kind)
+    table = pa.table({"key": [None] * 500, "value": [b"x"] * 500, "timestamp": times})
+    messages = list(resending._to_messages(Letter("q", "g", 0), table))
+    assert [message[3] for message in messages] == millis
+    assert messages[0][:2] == (None, b"x")
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["nowhere", "to"], "there are no shed rows in nowhere: name a directory, a checkpoint, or kafka:TOPIC"),
