@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +91,8 @@ def run(session: SparkSession, network: Network, root: Path, keeps: dict[str, di
         return {f"{name} {gate}": counts for name, of_node in gates.items() for gate, counts in of_node.items()}
 
     def is_done() -> bool:
-        rows = ledger()
-        if any(rows.get(gate, [0])[0] < TOTAL for gate in ("A i", "A k", "A x", "B y")):
+        rows = defaultdict(lambda: [0, 0], ledger())  # a gate is in the ledger from its first batch on
+        if any(rows[gate][0] < TOTAL for gate in ("A i", "A k", "A x", "B y")):
             return False
         is_through = rows["B u->n"][0] == rows["A i"][1] + rows["A k"][1] and rows["B a->w"][0] == rows["A x"][1]
         return is_through and len(rows_of(root / "outputs" / "windows")) >= 6  # the first windows are kept, and have ended
