@@ -45,18 +45,19 @@ class RowRamp:
     def update(self, kept: int, period_s: float, batch_s: float, work_s: float, *, is_cold: bool = False) -> None:
         """Learn from one batch of ``batch_s`` seconds at most, of which the rows took about ``work_s``.
 
-        Of a cold batch, up to three seconds may be warm-up.
+        Of a cold batch, up to three seconds may be warm-up: it does not count against its rows, but proves no more of them.
         """
         if not kept or period_s < SHORTEST_S:
             return
-        if is_cold:
-            period_s = max(period_s - _WARM_UP_S, _LEAST_WORK * period_s)
+        most = _GROWTH * kept if period_s <= batch_s / 2.0 else 0.0
+        if is_cold and period_s > batch_s:
+            period_s = max(period_s - _WARM_UP_S, _LEAST_WORK * period_s, batch_s)
         proven = kept * batch_s / period_s
         if period_s > batch_s:
             self._first = max(_LEAST_SHARE * self.first_rows, min(self._first, proven))
             self._proven = min(self._proven or proven, proven)
         else:
-            self._proven = max(self._proven, proven, _GROWTH * kept if period_s <= batch_s / 2.0 else 0.0)
+            self._proven = max(self._proven, proven, most)
         if not is_cold:
             self._largest = max(float(kept), self._largest)
             self._has_worked = self._has_worked or (work_s >= period_s / 4.0 and period_s >= batch_s / 2.0)
