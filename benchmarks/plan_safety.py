@@ -26,8 +26,8 @@ from penstock.planning import Exact
 
 __all__ = ["check_dfit", "run"]
 
-_EPSILONS = {1: 0.05, 2: 0.1, 3: 0.3}
-_CELLS = ((3, 10, 1), (3, 10, 2), (3, 10, 3), (11, 25, 1), (11, 25, 2), (26, 50, 1), (26, 50, 2))
+_EPSILONS = {1: 0.05, 2: 0.1, 3: 0.1, 6: 0.1}
+_CELLS = tuple((low, high, streams) for low, high in ((3, 10), (11, 25), (26, 50)) for streams in _EPSILONS)
 """The least and the greatest number of nodes, and the number of streams. Tables grow exponentially with the streams."""
 _TREES = 15
 _ROUNDS = 4

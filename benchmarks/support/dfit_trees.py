@@ -21,9 +21,6 @@ from penstock.planning.flows import Flows
 __all__ = ["Outcome", "PeerTree", "TreeMailbox", "measure_at_random", "overload", "random_node_tree"]
 
 
-_DEPTH = 5
-
-
 class TreeMailbox:
     """Delivers messages between peers in one process, each through JSON and back, and counts them."""
 
@@ -145,13 +142,12 @@ class PeerTree:
 def random_node_tree(rng: np.random.Generator, nodes: int, *, streams: int = 2) -> Network:
     """Build a random tree of nodes: streams that enter anywhere, splits, unions, outputs on any node.
 
-    A node gets one or two streams from its parent. So its table has at most two columns, and one more for each stream that
-    enters below.
+    A node gets one or two streams from its parent. So a table has at most two columns, and one more for each stream that enters
+    below.
     """
     builder = NetworkBuilder()
     ends: dict[str, list[str]] = {}
     is_used: set[str] = set()
-    depths = {0: 0}
     inputs_left = streams
     counter = iter(range(10**6))
 
@@ -170,8 +166,7 @@ def random_node_tree(rng: np.random.Generator, nodes: int, *, streams: int = 2) 
         builder.node(node, float(rng.uniform(0.5, 2.0)))
         entering: list[str] = []
         if number:
-            parent = f"n{rng.choice([other for other in range(number) if depths[other] < _DEPTH])}"
-            depths[number] = depths[int(parent[1:])] + 1
+            parent = f"n{rng.integers(number)}"
             above = ends[parent]
             entering = list(rng.choice(above, size=min(len(above), int(rng.integers(1, 3))), replace=False))
         while inputs_left and len(entering) < 2 and (number == 0 or rng.random() < 0.1):
@@ -187,7 +182,7 @@ def random_node_tree(rng: np.random.Generator, nodes: int, *, streams: int = 2) 
         ends[node] = found
     for found in ends.values():
         for name in found:
-            if name not in is_used or (len(found) == 1 and rng.random() < 0.2):
+            if name not in is_used or rng.random() < 0.2:
                 builder.output(f"q{name}", name, float(rng.uniform(0.2, 2.0)))
     return builder.build()
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.coordination.dfit_facts import NodeFacts
+from penstock.coordination.dfit_program import SubtreeProgram
 from penstock.coordination.dfit_scope import Scope, ScopeSender
 from penstock.coordination.dfit_survey import ErrorShares, Survey
 from penstock.coordination.dfit_tables import ChildTables, Reach, TableSender, combine_reaches
@@ -46,12 +47,14 @@ class DFit(Manager):
     - Rates scaled down by one factor until nothing is overloaded are a candidate beside the entries: better just above the
       boundary, and there even if no entry is low enough. So there is always something to let in.
     - A decision is scaled down to what the node itself measured last, if that is not in its table yet.
+    - Tables grow exponentially with the number of columns. A node whose table would be too large gets the *inequalities* of its
+      children instead, and plans exactly; so does its parent, and so on to the root (``SubtreeProgram``).
 
     The score is at most epsilon below the best for the facts as measured, and no node is above its capacity. A cost or a
     selectivity that differs by less than its own error does not count as changed.
 
-    Where it fails: the nodes must form a tree, and tables grow exponentially with the number of columns. If a table would be too
-    large, the node scales all rates by one factor, and ``status`` says why.
+    Where it fails: the nodes must form a tree. Inequalities are as many as the operators below, so near the root of a large tree
+    without tables a node has as much to solve as a coordinator.
 
     Parameters
     ----------
@@ -101,6 +104,7 @@ class DFit(Manager):
         self._epsilon = epsilon
         self._child_tables = ChildTables(self.children)
         self._sender = TableSender(shares.table)
+        self._program = SubtreeProgram(self.children)
         self._scopes = ScopeSender({child: known.declared_scope(child) for child in self.children})
         self._arcs_of = {
             child: tuple(name for name in self._facts.leaving if network.node_of(name.partition("->")[2]) == child)
@@ -115,7 +119,7 @@ class DFit(Manager):
         self._has_greeted = False
         self._is_stale = True
         self.table: Table | None = None
-        """The node's own table, once those of its children are here."""
+        """The node's own table, once those of its children are here; ``None`` if it would be too large."""
         self.reach: Reach | None = None
         """What rows at each column do to this node and to all nodes below it."""
         self._index: DominanceIndex | None = None
@@ -140,6 +144,7 @@ class DFit(Manager):
     def _note_change(self) -> None:
         """Build the table again the next time it is needed, and tell the children what can arrive."""
         self._is_stale, self._is_told = True, False
+        self._program.note_change()
 
     def receive(self, message: Message) -> None:
         """Act on a child's table, change or rates, on a parent's scope, or on its request for the whole table."""
@@ -154,12 +159,18 @@ class DFit(Manager):
         sender, body = message.sender, message.body
         if message.kind == "resend" and sender == self.parent:  # it has just started, and what it told earlier is void
             self._sender.reset()
+            self._program.forget_parent()
             self._sent_rates = {}
             if self._facts.reset_scope():
                 self._note_change()
         elif message.kind == "hello" and sender in self.children:  # it has just started and has the declared scope
             self._scopes.forget(sender)
+            self._program.forget_child(sender)
             self._is_told = False
+        elif message.kind == "want" and sender == self.parent:
+            self._program.is_wanted = bool(body["inequalities"])
+        elif message.kind == "inequalities":
+            self._program.receive(sender, body)
         elif message.kind == "scope" and sender == self.parent:
             if self._facts.use_scope(Scope.from_body(body)):
                 self._note_change()
@@ -176,20 +187,29 @@ class DFit(Manager):
 
     def refresh(self) -> None:
         """Build the table again if something has changed and the tables of all children are here."""
-        if not self._is_stale or self._child_tables.missing:
+        if self._child_tables.missing:
             return
-        self._is_stale = False
-        self.reach = combine_reaches(self._facts.part, self._child_tables.reaches)
-        self._index = None
-        if self.parent is None:
-            self._update_scope(self.reach.least_score)
+        if self._is_stale:
+            self._is_stale = False
+            self.reach = combine_reaches(self._facts.part, self._child_tables.reaches)
+            if self.parent is None:
+                self._update_scope(self.reach.least_score)
+            self._build_table(self.reach)
+        self._program.update(self._facts.part, is_needed=self.table is None)
+
+    def _build_table(self, reach: Reach) -> None:
+        """Build the table, or note why there is none."""
+        self.table = self._index = None
+        without = self._child_tables.without_table
         try:
+            if without:
+                raise PenstockError(f"node {without[0]!r} below has no table")
             table = self._facts.build_table(self._child_tables.tables)
         except PenstockError as error:
             self.trouble = str(error)
             return
         self.trouble = None
-        self.reach = self.reach.select(table.columns)
+        self.reach = reach.select(table.columns)
         self.table, self._index = table, DominanceIndex(table.points, table.scores)
         self.tables_built += 1
 
@@ -204,20 +224,23 @@ class DFit(Manager):
         """Return what to let in at these rates, or what the node can do alone if tables are missing."""
         self.refresh()  # a table that is up to date already stays as it is
         if self.reach is None or self._child_tables.missing:
-            return self._decide_alone(rates)
+            return _decide_alone(self.network, self.node, self._latest, rates)
         return self._facts.fit_to_latest(self._choose(self.reach, {**self._rates_below, **rates}), rates)
 
-    def _decide_alone(self, rates: Mapping[str, float]) -> Limits:
-        local = Local(self.network, self.node)
-        if self._latest is not None:
-            local.learn(self._latest)
-        return local.decide(rates)
-
     def _choose(self, reach: Reach, rates: Mapping[str, float]) -> Limits:
-        """Return the better of an entry and of rates scaled down by one factor."""
+        """Return the exact plan if there is one, or else the better of an entry and of rates scaled down by one factor."""
         point = np.array([rates.get(name, 0.0) for name in reach.columns])
         if _greatest_load(reach, point) <= 1.0:
             return Limits(reason="not overloaded")
+        limits = self._program.plan(rates) if self._program.has_plans else self._choose_entry(reach, point)
+        limited = {
+            name for name, is_free in zip(reach.columns, reach.is_free, strict=True) if rates.get(name, 0.0) > 0 and not is_free
+        }
+        flows = {name: limits.flows[name] for name in self._entries if name in limited}
+        return Limits(flows, limits.keep, limits.reason)
+
+    def _choose_entry(self, reach: Reach, point: NDArray[np.float64]) -> Limits:
+        """Return the better of an entry and of rates scaled down by one factor, by column."""
         point = np.where(reach.worth > 0, point, 0.0)  # what is worth nothing goes first
         load = max(1.0, _greatest_load(reach, point))
         flows, keep, reason = np.where(reach.is_free, point, point / load), {}, "scaled by one factor"
@@ -228,11 +251,7 @@ class DFit(Manager):
         if row is not None and self.table is not None and self.table.scores[row] >= score:
             flows, reason = self.table.points[row], f"entry {row}"
             keep = {name: float(shares[row]) for name, shares in self.table.keeps.items()}
-        by_name = dict(zip(reach.columns, flows.tolist(), strict=True))
-        limited = {
-            name for name, is_free in zip(reach.columns, reach.is_free, strict=True) if rates.get(name, 0.0) > 0 and not is_free
-        }
-        return Limits({name: by_name[name] for name in self._entries if name in limited}, keep, reason)
+        return Limits(dict(zip(reach.columns, flows.tolist(), strict=True)), keep, reason)
 
     # -- what it sends -------------------------------------------------------------------------------------------------
 
@@ -241,6 +260,7 @@ class DFit(Manager):
         messages: list[Outgoing] = []
         for child in self._child_tables.take_requests():
             self._scopes.forget(child)
+            self._program.forget_child(child)
             self._is_told = False
             messages.append((child, "resend", {}))
         if not self._has_greeted and self.parent is not None:
@@ -248,16 +268,16 @@ class DFit(Manager):
         self._has_greeted = True
         self.refresh()
         messages += self._take_scopes()
+        messages += self._program.take_messages(self.parent)
         if self.parent is None or self.reach is None:
             return messages
         rates = self.rates | self._rates_below
         if rates != self._sent_rates:
             messages.append((self.parent, "rates", {"rates": rates}))
             self._sent_rates = rates
-        if self.table is not None and self._index is not None:
-            update = self._sender.take_update(self.table, self.reach)
-            if update is not None:
-                messages.append((self.parent, "table", update))
+        update = self._sender.take_update(self.table, self.reach)
+        if update is not None:
+            messages.append((self.parent, "table", update))
         return messages
 
     def _take_scopes(self) -> list[Outgoing]:
@@ -280,9 +300,18 @@ class DFit(Manager):
         return {
             "entries": None if self.table is None else len(self.table),
             "tables_built": self.tables_built,
+            "plans": "exact" if self._program.has_plans else "table" if self.table is not None else "scaled",
             "trouble": self.trouble,
             "waiting_for": self._child_tables.missing,
         }
+
+
+def _decide_alone(network: Network, node: str, latest: Measurements | None, rates: Mapping[str, float]) -> Limits:
+    """Return what a node can do for itself."""
+    local = Local(network, node)
+    if latest is not None:
+        local.learn(latest)
+    return local.decide(rates)
 
 
 def _greatest_load(reach: Reach, point: NDArray[np.float64]) -> float:

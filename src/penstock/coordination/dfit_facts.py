@@ -14,6 +14,7 @@ from penstock.coordination.measurements import Measurements, apply_measurements
 from penstock.network.model import Network, arc_name
 from penstock.planning.bounds import FitBounds, bound_flows, partition_part
 from penstock.planning.fit_node import FitNode
+from penstock.planning.fit_size import TableTooLargeError
 from penstock.planning.spread import Anchored
 from penstock.planning.table import Table
 
@@ -21,6 +22,8 @@ __all__ = ["NodeFacts"]
 
 _TOLERANCE = 1e-9
 _BITS = 40
+_MOST_ENTRIES = 5_000
+"""A larger table takes longer to send and to combine than exact plans take to compute."""
 
 
 class NodeFacts:
@@ -123,6 +126,8 @@ class NodeFacts:
 
         """
         table = self.make_builder().table(children)
+        if len(table) > _MOST_ENTRIES and self._max_entries is None:
+            raise TableTooLargeError(f"node {self._node!r}: its table has {len(table):,} entries, more than {_MOST_ENTRIES:,}")
         points = table.points.copy()
         for column, name in enumerate(table.columns):
             if name in self._units:  # rates that are equal but for rounding become equal
@@ -136,7 +141,8 @@ class NodeFacts:
         bounds = _NodeBounds(self._survey, self._node, self.part, self.leaving)
         units = tuple(self._units[name] for name in bounds.partitions[self._node].local.inputs)
         spread = Anchored(shares.step, shares.loss * self.scope.least_score / dimensions, shares.step + shares.loss, units)
-        return FitNode(bounds, self._node, spread, step=shares.step, max_entries=self._max_entries, triangle=0.0)
+        options = {"max_entries": self._max_entries, "budget": _MOST_ENTRIES if self._max_entries is None else None}
+        return FitNode(bounds, self._node, spread, step=shares.step, triangle=0.0, **options)
 
     def fit_to_latest(self, limits: Limits, rates: Mapping[str, float]) -> Limits:
         """Return limits that do not overload this node by what it measured last, which may not be in force yet."""

@@ -95,7 +95,10 @@ class Reach:
 
 
 class ChildTables:
-    """The tables of a node's children as it has received them, with the reach that came with them."""
+    """The tables of a node's children as it has received them, with the reach that came with them.
+
+    A child whose table would be too large sends only its reach.
+    """
 
     def __init__(self, children: Sequence[str]) -> None:
         self._children = tuple(children)
@@ -106,7 +109,12 @@ class ChildTables:
 
     @property
     def missing(self) -> list[str]:
-        """The children whose table has not arrived."""
+        """The children from which nothing has arrived."""
+        return sorted(set(self._children) - set(self._reaches))
+
+    @property
+    def without_table(self) -> list[str]:
+        """The children that have no table."""
         return sorted(set(self._children) - set(self._tables))
 
     @property
@@ -117,7 +125,7 @@ class ChildTables:
     @property
     def reaches(self) -> list[Reach]:
         """The reaches of the children, in their order."""
-        return [self._reaches[table.node] for table in self.tables]
+        return [self._reaches[child] for child in self._children if child in self._reaches]
 
     def update(self, child: str, body: Mapping[str, Any]) -> bool:
         """Take a child's table or a change of it.
@@ -130,18 +138,23 @@ class ChildTables:
         """
         if child not in self._children:
             raise PenstockError(f"a table from {child!r}, which is not a child")
+        table = None
         if "base" in body:
             known = self._tables.get(child)
             if known is None or int(body["base"]) != self._versions.get(child):
                 self._to_request.add(child)
                 return False
             table = Delta.from_message(body["table"]).apply(known)
-        else:
+        elif body["table"] is not None:
             table = Table.from_message(body["table"])
             if table.node != child:
                 raise PenstockError(f"{child!r} has sent the table of node {table.node!r}")
-        reach, version = Reach.from_body(table.columns, body), int(body["version"])
-        self._tables[child], self._reaches[child], self._versions[child] = table, reach, version
+        columns = table.columns if table is not None else tuple(str(name) for name in body["columns"])
+        reach, version = Reach.from_body(columns, body), int(body["version"])
+        self._tables.pop(child, None)
+        if table is not None:
+            self._tables[child] = table
+        self._reaches[child], self._versions[child] = reach, version
         self._to_request.discard(child)
         return True
 
@@ -172,7 +185,7 @@ class TableSender:
 
     def reset(self) -> None:
         """Assume that the parent has nothing, so that the next update is the whole table."""
-        self._source = self._known = None
+        self._source = self._known = self._known_reach = None
 
     def note_replaced(self) -> None:
         """Note that the parent will not read the update before the last one.
@@ -182,8 +195,13 @@ class TableSender:
         if not self._is_whole:
             self.reset()
 
-    def take_update(self, table: Table, reach: Reach) -> Mapping[str, Any] | None:
-        """Return what to send so that the parent has this table, and consider it sent; ``None`` if nothing is worth sending."""
+    def take_update(self, table: Table | None, reach: Reach) -> Mapping[str, Any] | None:
+        """Return what to send so that the parent has this table, and consider it sent; ``None`` if nothing is worth sending.
+
+        Without a table, only the reach is sent.
+        """
+        if table is None:
+            return self._take_reach(reach)
         if table is self._source:
             return None
         self._source = table
@@ -199,6 +217,15 @@ class TableSender:
         self._known, self._is_whole = table, True
         return {**update, "table": table.to_message()}
 
+    def _take_reach(self, reach: Reach) -> Mapping[str, Any] | None:
+        """Return the update of a node without a table."""
+        known, had_table = self._known_reach, self._known is not None
+        if not had_table and known is not None and (reach is known or known.is_close_to(reach)):
+            return None
+        self._version += 1
+        self._source, self._known, self._known_reach, self._is_whole = None, None, reach, True
+        return {"version": self._version, "columns": list(reach.columns), **reach.to_body(), "table": None}
+
     def _find_delta(self, table: Table) -> Delta | None:
         """Return the least change that will do, or ``None`` if the whole table is quicker to send than a change is to find."""
         known = self._known
@@ -212,12 +239,12 @@ class TableSender:
 
 
 def combine_reaches(part: Network, children: Sequence[Reach]) -> Reach:
-    """Return the reach of a node.
+    """Return the reach of a node, or of several that plan as one.
 
     Parameters
     ----------
     part
-        What the node runs.
+        What the node runs, or the nodes.
     children
         The reaches of its children.
 
@@ -229,8 +256,9 @@ def combine_reaches(part: Network, children: Sequence[Reach]) -> Reach:
     positions = {name: position for position, name in enumerate(columns)}
     own, full = len(flows.inputs), np.ones(len(flows.locations))
     through = np.array([flows.through @ flows.propagate(unit, full) for unit in np.eye(own)]).reshape(own, len(leaving))
-    bounds = np.zeros((1, len(columns)))
-    bounds[0, :own] = [float((flows.full_loads @ unit)[0]) / float(flows.capacity[0]) for unit in np.eye(own)]
+    bounds = np.zeros((len(flows.nodes), len(columns)))
+    for column, unit in enumerate(np.eye(own)):
+        bounds[:, column] = (flows.full_loads @ unit) / flows.capacity
     to_children = {name for reach in children for name in reach.columns}
     is_final = np.array([name not in to_children for name in flows.outputs], dtype=bool)
     worth = np.zeros(len(columns))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock.errors import PenstockError
 from penstock.planning.flows import Flows, Vector
 
-__all__ = ["Layout", "Program", "build_program", "pass_model"]
+__all__ = ["Layout", "Program", "build_program", "estimate_magnitudes", "pass_model"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +108,7 @@ def build_program(flows: Flows, floored: NDArray[np.int64], before: Program | No
 
     ``before`` is the program of the same network with other numbers, if there is one. Without ``rescale`` its units serve again.
     """
-    unit = _estimate_magnitudes(flows) if before is None or rescale else before.unit
+    unit = estimate_magnitudes(flows) if before is None or rescale else before.unit
     inputs, count = len(flows.inputs), len(flows.locations)
     splits = np.arange(inputs, count)
     rows, columns, values, upper = [], [], [], []
@@ -141,7 +141,7 @@ def build_program(flows: Flows, floored: NDArray[np.int64], before: Program | No
     return Program(unit, cost / scale, scale, *lists, floors=floored.size, layout=layout)
 
 
-def _estimate_magnitudes(flows: Flows) -> Vector:
+def estimate_magnitudes(flows: Flows) -> Vector:
     """Estimate the greatest rate that can pass each location."""
     heaviest = np.zeros(len(flows.inputs))
     full = flows.full_loads

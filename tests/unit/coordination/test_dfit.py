@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.network_dfit import binary_tree
-from benchmarks.support.dfit_trees import PeerTree, TreeMailbox, measure_at_random, overload
+from benchmarks.support.dfit_trees import PeerTree, TreeMailbox, measure_at_random, overload, random_node_tree
 from penstock.coordination import DFit, Measurements, Message, dfit_tables
 from penstock.coordination.measurements import OperatorMeasurements, remove_rate_bounds
 from penstock.errors import PenstockError
@@ -195,19 +195,74 @@ def test_what_is_worth_nothing_is_dropped_first() -> None:
     assert tree.shed({"i1": 2.0, "i2": 5.0}).score == pytest.approx(1.0)
 
 
-def test_a_table_that_cannot_be_built_drops_no_more_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+def refuse(*_: object) -> None:
+    raise PenstockError("too large")
+
+
+def test_without_a_table_the_plan_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     network = figure1(1.0)
     tree = PeerTree(network, 0.1)
-
-    def refuse(*_: object) -> None:
-        raise PenstockError("too large")
-
     monkeypatch.setattr(FitNode, "table", refuse)
-    tree.learn([slower(network, "A", 3.0)])
+    mailbox = tree.learn([slower(network, "A", 3.0)])
+    assert mailbox.messages["want"] == mailbox.messages["inequalities"] == 1  # only B is asked
     outcome = tree.shed({"i1": 1.0, "i2": 1.0})
     assert tree.peers["A"].status()["trouble"] == "too large"
+    assert tree.peers["A"].status()["plans"] == tree.peers["B"].status()["plans"] == "exact"
     assert outcome.greatest_load == pytest.approx(1.0)
-    assert outcome.score == pytest.approx(2 / 9)  # both rates scaled by one factor
+    assert outcome.score == pytest.approx(Exact(tree.measured).plan({"i1": 1.0, "i2": 1.0}).score)
+    monkeypatch.undo()
+    tree.learn([slower(network, "A", 2.0)])  # its table fits again
+    assert tree.peers["A"].status()["plans"] == tree.peers["B"].status()["plans"] == "table"
+
+
+def test_until_inequalities_arrive_no_more_is_dropped_than_must_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = figure1(1.0)
+    tree = PeerTree(network, 0.1)
+    monkeypatch.setattr(FitNode, "table", refuse)
+    tree.peers["A"].learn(slower(network, "A", 3.0))
+    limits = tree.peers["A"].decide({"i1": 1.0, "i2": 1.0})
+    assert limits.reason == "scaled by one factor"
+    assert dict(limits.flows) == pytest.approx({"i1": 1 / 9, "i2": 1 / 9})
+
+
+@pytest.mark.parametrize("restarted", ["A", "B"])
+def test_a_restarted_node_gets_inequalities_again(monkeypatch: pytest.MonkeyPatch, restarted: str) -> None:
+    network = figure1(1.0)
+    monkeypatch.setattr(FitNode, "table", refuse)
+    tree = PeerTree(network, 0.1)
+    tree.peers[restarted] = DFit(network, restarted, 0.1)
+    TreeMailbox(tree.peers).deliver(tree.peers)
+    assert tree.peers["A"].status()["plans"] == "exact"
+    assert tree.shed({"i1": 1.0, "i2": 1.0}).score == pytest.approx(0.6)
+
+
+def test_inequalities_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = figure1(1.0)
+    monkeypatch.setattr(FitNode, "table", refuse)
+    tree = PeerTree(network, 0.1)
+    body = {"columns": ["a1->b1"], "worth": [1.0], "upper": [1.0], "limits": [[0], [7], [1.0]], "entering": [[0], [0], [1.0]]}
+    for wrong in (body, {**body, "limits": [[0], [0], [1.0]], "worth": [float("nan")]}, {"columns": []}):
+        with pytest.raises(PenstockError):
+            tree.peers["A"].receive(Message("B", "A", 1, 99, "inequalities", wrong, 0.0))
+    with pytest.raises(PenstockError, match="not a child"):
+        tree.peers["B"].receive(Message("A", "B", 1, 99, "inequalities", body, 0.0))
+    assert tree.shed({"i1": 1.0, "i2": 1.0}).score == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_peers_without_any_table_plan_exactly(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Splits, unions and streams that enter anywhere, facts up to tenfold off, through messages."""
+    monkeypatch.setattr(FitNode, "table", refuse)
+    rng = np.random.default_rng(seed)
+    tree = PeerTree(random_node_tree(rng, int(rng.integers(2, 20)), streams=1 + seed % 4), 0.05)
+    for _ in range(2):
+        tree.learn([measure_at_random(rng, tree.declared, node) for node in tree.peers if rng.random() < 0.5])
+        exact = Exact(remove_rate_bounds(tree.measured))
+        for near in (False, True):
+            rates = overload(rng, tree.measured, list(tree.declared.inputs), near=near)
+            outcome = tree.shed(rates)
+            assert outcome.score >= 0.995 * exact.plan(rates).score
+            assert outcome.greatest_load <= 1 + 1e-9
 
 
 def test_a_change_travels_only_up() -> None:
