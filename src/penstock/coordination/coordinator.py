@@ -7,28 +7,28 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.coordination.announcements import Announcements
 from penstock.coordination.mailbox import Mailbox, Message
 from penstock.coordination.measurements import (
     FactsOfNode,
     Measurements,
-    OperatorTable,
     apply_measurements,
     compute_flows,
     entries_of,
     remove_rate_bounds,
 )
+from penstock.coordination.reports import Reports, read_rates
 from penstock.errors import PenstockError
 from penstock.filesystem import write_atomically
 from penstock.network.drops import derive_drops
 from penstock.network.facts import Facts
-from penstock.network.model import ARROW, Network, arc_name
+from penstock.network.model import ARROW, Network
 from penstock.planning import PLANNERS, Plan, Planner, planner_named
 from penstock.planning.flows import Flows
 
@@ -38,9 +38,7 @@ log = logging.getLogger("penstock")
 
 _BOUNDED = ("solver", "solver-w", "fit", "early-fit")
 _TOLERANCE = {"exact": 0.02, "greedy": 0.02}
-_REPEAT_S = 1.0
 _DIGITS = 3
-_MOST_PLANS = 256
 
 
 class Coordinator:
@@ -98,13 +96,12 @@ class Coordinator:
             raise PenstockError(f"there is no planner {method!r}; there are {', '.join(PLANNERS)}")
         self.network = network
         self.method = method
-        self._mailbox, self._clock, self._state, self._options = mailbox, clock, state, options
+        self._mailbox, self._state, self._options = mailbox, state, options
         self._tolerance = _TOLERANCE.get(method, 0.05)
         self._nodes = tuple(node for node, operators in network.by_node.items() if operators)
         self._entries = {node: entries_of(network, node) for node in self._nodes}
         self._tied = _find_tied_entries(network, self._entries)
-        self.measurements: dict[str, Measurements] = {}
-        self._reporting: set[str] = set()  # nodes that have reported all of their operators since the start
+        self._reports = Reports(mailbox)
         index = {name: number for number, name in enumerate(network.operators)}
         self._facts_of_nodes = {node: FactsOfNode(network, node, index) for node in self._nodes}
         self._facts = Facts.from_declaration(network)  # as measured
@@ -114,15 +111,9 @@ class Coordinator:
         self._entry_flows = None if network.bilinear else Flows(network, entries=True)
         self._refusal: str | None = None
         self._failure: str | None = None
-        self._numbers: dict[str, int] = {}  # by the plan's limits; the least recently used first
-        self._last_number = 0
-        self._plans: dict[int, Plan] = {}
-        self._limits: dict[int, dict[str, Any]] = {}
-        self._uploaded: dict[str, set[int]] = {node: set() for node in self._nodes}
-        self.number: int | None = None
-        """The number of the plan in force; 0 if nothing is overloaded, ``None`` before the first decision."""
+        self._announcements = Announcements(mailbox, self._nodes, clock)
+        self._in_force: Plan | None = None
         self.plans_computed = 0
-        self._announced_s = 0.0
         self.rejected: Counter[str] = Counter()
         """Messages that made no sense, by sender."""
         self._restore()
@@ -140,6 +131,16 @@ class Coordinator:
             self._planner.update(self._facts)
         if self._entry_flows is not None:
             self._entry_flows.update(self._facts)
+
+    @property
+    def measurements(self) -> dict[str, Measurements]:
+        """By node: all that it has reported."""
+        return self._reports.measurements
+
+    @property
+    def number(self) -> int | None:
+        """The number of the plan in force; 0 if nothing is overloaded, ``None`` before the first decision."""
+        return self._announcements.number
 
     def step(self) -> bool:
         """Act on the messages that have arrived.
@@ -161,33 +162,18 @@ class Coordinator:
                     log.warning("from %s: %s", message.sender, error)
             if has_measurements and self._choose_plan():
                 return True
-            if self.number is not None and self._clock() - self._announced_s > _REPEAT_S:
-                self._announce(self._nodes)
+            self._announcements.repeat()
         except OSError as error:  # a full disk passes
             log.warning("messages could not be exchanged: %s", error.strerror)
         return False
 
     def _receive(self, message: Message) -> None:
         if message.kind == "measurements":
-            measurements = Measurements.from_body(message.body)
-            if measurements.node != message.sender:
-                raise PenstockError(f"these are the measurements of another node, {measurements.node!r}")
-            self._facts = self._facts_of_nodes[measurements.node].enter(measurements, self._facts)
-            if message.body.get("is_whole", True):
-                self._reporting.add(message.sender)
-            elif message.sender not in self._reporting:  # it reports changes, and the start is missing
-                self._mailbox.send(message.sender, "report", {})
-            if message.sender in self.measurements:
-                known, changes = (OperatorTable.of(m.operators) for m in (self.measurements[message.sender], measurements))
-                measurements = replace(measurements, operators=known.replace(changes))
-            self.measurements[measurements.node] = measurements
+            self._facts = self._facts_of_nodes[message.sender].enter(self._reports.take(message), self._facts)
         elif message.kind == "hello":  # the node has just started and has no plan
-            self._uploaded[message.sender].clear()
-            if self.number is not None:
-                self._announce((message.sender,))
+            self._announcements.greet(message.sender)
         elif message.kind == "request":
-            self._uploaded[message.sender].discard(int(message.body.get("number", 0)))
-            self._announce((message.sender,))
+            self._announcements.upload_again(message.sender, int(message.body.get("number", 0)))
         elif message.kind != "alive":
             raise PenstockError(f"a coordinator does not know messages of kind {message.kind!r}")
 
@@ -195,17 +181,15 @@ class Coordinator:
 
     def _choose_plan(self) -> bool:
         """Plan for the rates of the moment and announce the plan if it is another one than before."""
-        rates = self._rates()
+        rates = read_rates(self.network, self.measurements.values())
         if rates is None:
             return False
         plan = self._plan(rates)
         if plan is None:
             return False
-        number = self._register(plan) if plan.overloaded else 0
-        if number == self.number:
+        self._in_force = plan if plan.overloaded else None
+        if not self._announcements.put_in_force(self._register(plan) if plan.overloaded else 0):
             return False
-        self.number = number
-        self._announce(self._nodes)
         self._save()
         return True
 
@@ -238,24 +222,6 @@ class Coordinator:
         """Why the last plan stays in force, or why it was computed with older measurements; ``None`` if all is well."""
         return self._failure or self._refusal
 
-    def _rates(self) -> dict[str, float] | None:
-        """Return the rate of each input, or ``None`` until one of the nodes that read it has reported.
-
-        Several nodes may read copies of an input: the greatest rate counts.
-        """
-        rates: dict[str, float] = {}
-        by_entry: dict[str, float] = {}
-        for measurements in self.measurements.values():
-            for entry, rate in measurements.rates.items():
-                by_entry[entry] = max(rate, by_entry.get(entry, 0.0))
-        for name in self.network.inputs:
-            copies = (name, *(arc_name(name, consumer) for consumer in self.network.consumers[name]))
-            reported = [by_entry[entry] for entry in copies if entry in by_entry]
-            if not reported:
-                return None
-            rates[name] = max(reported)
-        return rates
-
     def _is_outdated(self) -> bool:
         """Return whether a node has measured something that the planner does not know."""
         before, now = self._planned_with, self._facts
@@ -278,17 +244,7 @@ class Coordinator:
             }
             for node, entries in self._entries.items()
         }
-        key = json.dumps(limits, sort_keys=True)
-        if key not in self._numbers:
-            self._last_number += 1
-        number = self._numbers.pop(key, self._last_number)
-        self._numbers[key] = number
-        self._plans[number], self._limits[number] = plan, limits
-        for old in list(self._numbers)[:-_MOST_PLANS]:
-            forgotten = self._numbers.pop(old)
-            self._plans.pop(forgotten, None)
-            self._limits.pop(forgotten, None)
-        return number
+        return self._announcements.register(limits)
 
     def _find_flows(self, plan: Plan) -> Mapping[str, float]:
         """Return the rows per second that a plan lets pass at each entry."""
@@ -300,29 +256,13 @@ class Coordinator:
         passing = flows.propagate(np.array([plan.rates[name] for name in flows.inputs]), keep).tolist()
         return dict(zip(index, passing, strict=True))
 
-    def _announce(self, nodes: tuple[str, ...]) -> None:
-        """Send the number of the plan in force, after the plan itself to a node that lacks it.
-
-        The paper also sends the scaling from the rates of the moment to those of the plan. Our plans name flows, so each node
-        finds the scaling by itself, for the rows that it really has.
-        """
-        number = self.number or 0
-        for node in nodes:
-            if number and number not in self._uploaded[node] and number in self._limits:
-                self._mailbox.send(node, "plan", {"number": number, **self._limits[number][node]})
-                self._uploaded[node].add(number)
-            self._mailbox.send(node, "announce", {"number": number})
-        self._announced_s = self._clock()
-
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
         if self._state is None:
             return
         content = {
-            "number": self.number,
-            "next": self._last_number,
-            "body": self._limits.get(self.number or 0),
+            **self._announcements.snapshot(),
             "measurements": [measurements.to_body() for measurements in self.measurements.values()],
         }
         try:
@@ -337,22 +277,17 @@ class Coordinator:
         try:
             content = json.loads(self._state.read_text())
             measurements = [Measurements.from_body(body) for body in content["measurements"]]
-            number, limits, last_number = content["number"], content["body"], int(content["next"])
+            self._announcements.restore(content)
         except (OSError, ValueError, KeyError, TypeError, PenstockError) as error:
             log.warning("the coordinator's state in %s cannot be used and is ignored: %s", self._state, error)
             return
-        self.measurements = {reported.node: reported for reported in measurements if reported.node in self._nodes}
+        self._reports.measurements = {reported.node: reported for reported in measurements if reported.node in self._nodes}
         for node, reported in self.measurements.items():
             self._facts = self._facts_of_nodes[node].enter(reported, self._facts)
-        self.number = number
-        if limits is not None:
-            self._limits[number] = limits
-            self._numbers[json.dumps(limits, sort_keys=True)] = number
-        self._last_number = last_number
 
     def status(self) -> dict[str, Any]:
         """Return what a person may want to know, as plain JSON values."""
-        plan = self._plans.get(self.number or 0)
+        plan = self._in_force
         keep: Mapping[str, float] = plan.keep if plan is not None else {}
         return {
             "method": self.method,

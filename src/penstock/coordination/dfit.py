@@ -91,13 +91,14 @@ class DFit(Manager):
         max_entries: int | None = None,
         survey: Survey | None = None,
     ) -> None:
-        super().__init__(network, node)
         known = survey if survey is not None else Survey(network)
+        network = known.network
+        super().__init__(network, node)
         bounds, shares = known.bounds, ErrorShares.of(epsilon, known, node)
         self.parent = next(iter(bounds.parents[node]), None)
         self.children = bounds.children[node]
         self._facts = NodeFacts(known, node, shares, max_entries)
-        if survey is None:
+        if survey is None and not known.is_cluster(node):
             self._facts.make_builder()  # raises if the network lacks something
         self._entries = tuple(self._facts.part.inputs)
         self._inputs = frozenset(name for name in self._entries if name.partition("->")[0] in network.inputs)
@@ -201,9 +202,10 @@ class DFit(Manager):
         """Build the table, or note why there is none."""
         self.table = self._index = None
         without = self._child_tables.without_table
+        if without:
+            self.trouble = f"node {without[0]!r} below has no table"
+            return
         try:
-            if without:
-                raise PenstockError(f"node {without[0]!r} below has no table")
             table = self._facts.build_table(self._child_tables.tables)
         except PenstockError as error:
             self.trouble = str(error)

@@ -11,6 +11,7 @@ from penstock.coordination.dfit_scope import Scope
 from penstock.coordination.dfit_survey import ErrorShares, Survey, derive_units
 from penstock.coordination.manager import Limits
 from penstock.coordination.measurements import Measurements, apply_measurements
+from penstock.errors import PenstockError
 from penstock.network.model import Network, arc_name
 from penstock.planning.bounds import FitBounds, bound_flows, partition_part
 from penstock.planning.fit_node import FitNode
@@ -27,21 +28,20 @@ _MOST_ENTRIES = 5_000
 
 
 class NodeFacts:
-    """What one node knows: its part of the network with measured costs, selectivities and capacity, and its scope.
+    """What one node, or a cluster, knows: its part of the network with measured facts, and its scope.
 
     Of other nodes it knows nothing but what they tell: children their tables and bounds, the parent a scope.
     """
 
     def __init__(self, survey: Survey, node: str, shares: ErrorShares, max_entries: int | None = None) -> None:
         self._survey, self._node, self._shares, self._max_entries = survey, node, shares, max_entries
-        self._declared = survey.bounds.partitions[node].part
+        self._declared = survey.part(node)
         self.leaving = frozenset(name for name in self._declared.outputs if name not in survey.network.outputs)
         """The arcs to children."""
         self.scope = survey.declared_scope(node)
-        self.measurements: Measurements | None = None
-        """Those in force: the table is built with them."""
-        self._latest: Measurements | None = None
-        self.part = self._apply(None)
+        self._in_force: dict[str, Measurements] = {}  # by node: the table is built with them
+        self._latest: dict[str, Measurements] = {}
+        self.part = self._apply()
         """What the node runs, with the facts in force."""
         self._units = derive_units(self.part, self.scope.units)
 
@@ -50,7 +50,7 @@ class NodeFacts:
 
         The unit of an input is free. It is chosen such that those of the children stay as they are, if that is possible.
         """
-        before, self.part = self._units, self._apply(self.measurements)
+        before, self.part = self._units, self._apply()
         units = derive_units(self.part, self.scope.units)
         inputs: dict[str, float] = {}
         for name in sorted(self.leaving):
@@ -61,19 +61,20 @@ class NodeFacts:
                 inputs.setdefault(origin, units[origin] * before[source] / units[source])
         self._units = derive_units(self.part, {**self.scope.units, **inputs})
 
-    def _apply(self, measurements: Measurements | None) -> Network:
-        part = self._declared if measurements is None else apply_measurements(self._declared, {self._node: measurements})
+    def _apply(self) -> Network:
+        part = apply_measurements(self._declared, self._in_force) if self._in_force else self._declared
         inputs = {name: replace(stream, max_rate=self.scope.most.get(name, np.inf)) for name, stream in part.inputs.items()}
         return Network(part.nodes, inputs, part.operators, part.outputs)
 
     def learn(self, measurements: Measurements) -> bool:
         """Learn what was measured here, and return whether the facts in force change by it."""
-        self._latest = measurements
-        before = self.measurements or Measurements.from_declaration(self._declared, self._node)
+        node = measurements.node
+        self._latest[node] = measurements
+        before = self._in_force.get(node) or Measurements.from_declaration(self._declared, node)
         has_changed = _has_changed(before, measurements, self._shares)
         has_grown = self._raise_rates(measurements.rates)
         if has_changed:
-            self.measurements = measurements
+            self._in_force[node] = measurements
         if has_changed or has_grown:
             self._update_part()
         return has_changed or has_grown
@@ -125,6 +126,8 @@ class NodeFacts:
             If the table would be too large, or a child's does not fit.
 
         """
+        if self._survey.is_cluster(self._node):
+            raise PenstockError(f"cluster {self._node!r} plans for its nodes without a table")
         table = self.make_builder().table(children)
         if len(table) > _MOST_ENTRIES and self._max_entries is None:
             raise TableTooLargeError(f"node {self._node!r}: its table has {len(table):,} entries, more than {_MOST_ENTRIES:,}")
@@ -145,30 +148,34 @@ class NodeFacts:
         return FitNode(bounds, self._node, spread, step=shares.step, triangle=0.0, **options)
 
     def fit_to_latest(self, limits: Limits, rates: Mapping[str, float]) -> Limits:
-        """Return limits that do not overload this node by what it measured last, which may not be in force yet."""
-        if self._latest is None or self._latest is self.measurements:
+        """Return limits that do not overload a node by what it measured last, which may not be in force yet."""
+        if all(self._in_force.get(node) is latest for node, latest in self._latest.items()):
             return limits
         entering = {name: min(rates.get(name, 0.0), limits.flows.get(name, np.inf)) for name in self._declared.inputs}
-        load = self._compute_load(self._latest, entering, limits.keep)
-        excess = load / min(self._declared.nodes[self._node].capacity, self._latest.capacity)
+        excess = self._compute_share(entering, limits.keep)
         if excess <= 1.0 + _TOLERANCE:
             return limits
         return Limits({name: rate / excess for name, rate in entering.items()}, limits.keep, f"{limits.reason}, scaled down")
 
-    def _compute_load(self, facts: Measurements, entering: Mapping[str, float], keep: Mapping[str, float]) -> float:
-        """Return the load of the node if these rates enter it. One pass, because it is part of every batch."""
-        flows, load = dict(entering), 0.0
+    def _compute_share(self, entering: Mapping[str, float], keep: Mapping[str, float]) -> float:
+        """Return the share of its capacity that the fullest node takes. One pass, because it is part of every batch."""
+        flows, loads = dict(entering), dict.fromkeys(self._declared.nodes, 0.0)
         for name in self._declared.order:
             operator = self._declared.operators[name]
-            measured = facts.operators.get(name)
+            facts = self._latest.get(operator.node)
+            measured = facts.operators.get(name) if facts is not None else None
             cost = operator.cost if measured is None else measured.cost
             flows[name] = 0.0
             for source in operator.sources:
                 passing = flows[source] * keep.get(arc_name(source, name), 1.0)
-                load += cost * passing
+                loads[operator.node] += cost * passing
                 pairs = 1.0 if operator.windows is None else operator.windows[1 - operator.sources.index(source)]
                 flows[name] += passing * pairs * (operator.selectivity if measured is None else measured.selectivity)
-        return load
+        shares = []
+        for name, node in self._declared.nodes.items():
+            facts = self._latest.get(name)
+            shares.append(loads[name] / (node.capacity if facts is None else min(node.capacity, facts.capacity)))
+        return max(shares)
 
 
 class _NodeBounds(FitBounds):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from penstock.coordination.dfit_scope import Scope
 from penstock.errors import PenstockError
+from penstock.network.clusters import merge_clusters, part_of_cluster
 from penstock.network.coefficients import Coefficients
 from penstock.network.model import Network
 from penstock.planning.bounds import RateBounds
@@ -35,6 +36,8 @@ class Tree:
 class Survey:
     """The declared network and the trees that its nodes form. Costs, selectivities and capacities only serve as a start.
 
+    The nodes of a cluster count as one: ``network`` has one node for each cluster.
+
     Raises
     ------
     PenstockError
@@ -42,9 +45,9 @@ class Survey:
     """
 
     def __init__(self, network: Network) -> None:
-        not_a_tree = Coefficients(network).not_a_tree
-        if not_a_tree is not None:
-            raise PenstockError(f"D-FIT needs a tree of nodes, and {not_a_tree}: run a coordinator instead (--manager exact)")
+        self._clustered = network
+        network = merge_clusters(network)
+        _check_tree(network, self._clustered)
         if network.bandwidths or network.has_floors:
             raise PenstockError("D-FIT supports neither bandwidths nor floors: run a coordinator instead (--manager exact)")
         self.network = network
@@ -72,6 +75,16 @@ class Survey:
         dimensions = max(1, sum(len(part.local.inputs) for part in parts))
         return Tree(root, tuple(nodes), dimensions, max(depths.values()))
 
+    def part(self, node: str) -> Network:
+        """Return what a node or the nodes of a cluster run."""
+        if node not in self._clustered.clusters:
+            return self.bounds.partitions[node].part
+        return part_of_cluster(self._clustered, node, self.network)
+
+    def is_cluster(self, node: str) -> bool:
+        """Return whether several nodes plan as this one."""
+        return node in self._clustered.clusters
+
     def declared_scope(self, node: str) -> Scope:
         """Return the scope of a node's table as it follows from the declared network."""
         most, units = {}, {}
@@ -82,6 +95,23 @@ class Survey:
             else:
                 most[name], units[name] = self.bounds.flow_limits[source], self._units[source]
         return Scope(self.bounds.least_score, most, units).with_margin()
+
+
+def _check_tree(merged: Network, network: Network) -> None:
+    """Raise unless nodes and clusters form trees."""
+    not_a_tree = Coefficients(merged).not_a_tree
+    if not_a_tree is None:
+        return
+    if network.clusters:
+        names = ", ".join(network.clusters)
+        raise PenstockError(
+            f"D-FIT needs a tree of clusters, and {not_a_tree} (clusters are {names}): put nodes that share parents, or feed "
+            "each other, into one cluster"
+        )
+    raise PenstockError(
+        f"D-FIT needs a tree of nodes, and {not_a_tree}: run a coordinator instead (--manager exact), or put such nodes into "
+        "one cluster"
+    )
 
 
 def derive_units(network: Network, of_inputs: Mapping[str, float]) -> dict[str, float]:

@@ -28,6 +28,16 @@ class Follower(Manager):
     The coordinator uploads numbered plans and announces the number of the plan in force. A plan limits what enters at the node's
     inputs; what arrives from other nodes has been limited there. Until the first plan arrives the node sheds for itself.
 
+    Parameters
+    ----------
+    network
+        The network.
+    node
+        The node to manage.
+    cluster
+        The cluster whose coordinator plans for the node; by default, one coordinator plans for the whole network. Streams from
+        other clusters are limited where they enter the cluster.
+
     References
     ----------
     N. Tatbul, U. Cetintemel, S. Zdonik, "Staying FIT", VLDB 2007, sections 4 and 7.
@@ -36,21 +46,26 @@ class Follower(Manager):
 
     name: ClassVar[str] = "coordinator"
 
-    def __init__(self, network: Network, node: str) -> None:
+    def __init__(self, network: Network, node: str, cluster: str | None = None) -> None:
         super().__init__(network, node)
+        self._coordinator = COORDINATOR if cluster is None else cluster
         self._local = Local(network, node)
-        self._inputs = frozenset(name for name in entries_of(network, node) if name.partition("->")[0] in network.inputs)
+        members = network.nodes if cluster is None else network.clusters[cluster]
+        self._inputs = frozenset(
+            name for name in entries_of(network, node) if network.node_of(name.partition("->")[0]) not in members
+        )
         self._plans: dict[int, Limits] = {}  # the least recently used first
         self._number: int | None = None
         self._unsent: Measurements | None = None
-        self._report = ChangeReport()
+        # A coordinator of the whole network plans anew after 2%; that of a cluster overloads nobody by less than that either.
+        self._report = ChangeReport(_LEAST_CHANGE if cluster is None else 0.0)
         self._requested: int | None = None
         self._has_greeted = False
 
     @property
     def peers(self) -> tuple[str, ...]:
         """The coordinator."""
-        return (COORDINATOR,)
+        return (self._coordinator,)
 
     def learn(self, measurements: Measurements) -> None:
         """Report the measurements, and use them as long as there is no plan."""
@@ -97,19 +112,19 @@ class Follower(Manager):
         """Return a greeting at the start, new measurements, and a request for a plan that was announced but never arrived."""
         messages: list[Outgoing] = []
         if not self._has_greeted:
-            messages.append((COORDINATOR, "hello", {}))
+            messages.append((self._coordinator, "hello", {}))
             self._has_greeted = True
         if self._unsent is not None:
-            messages.append((COORDINATOR, "measurements", self._report.take(self._unsent)))
+            messages.append((self._coordinator, "measurements", self._report.take(self._unsent)))
             self._unsent = None
         if self._requested is not None:
-            messages.append((COORDINATOR, "request", {"number": self._requested}))
+            messages.append((self._coordinator, "request", {"number": self._requested}))
             self._requested = None
         return messages
 
     def note_replaced(self, to: str, kind: str) -> None:
         """Report again what the coordinator has not read: a later report has replaced it."""
-        if to == COORDINATOR and kind == "measurements":
+        if to == self._coordinator and kind == "measurements":
             self._report.note_replaced()
 
     def status(self) -> dict[str, Any]:
@@ -122,9 +137,16 @@ class ChangeReport:
 
     The coordinator plans anew after 2%, so nothing that matters is left out, and a report stays small however many operators the
     node has.
+
+    Parameters
+    ----------
+    least_change
+        The relative change that is not reported.
+
     """
 
-    def __init__(self) -> None:
+    def __init__(self, least_change: float = _LEAST_CHANGE) -> None:
+        self._least_change = least_change
         self._names: tuple[str, ...] | None = None
         self._told: NDArray[np.float64] = np.zeros((0, 2))  # costs and selectivities, as reported; nan if not
         self._last: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)] * 2  # positions in the last two reports
@@ -144,7 +166,7 @@ class ChangeReport:
         now = table.values_by_operator[:, (0, 2)]
         if is_whole:
             self._names, self._told = table.names, np.full(now.shape, np.nan)
-        is_same = np.abs(now - self._told) <= _LEAST_CHANGE * np.maximum(now, self._told)  # false for what was not reported
+        is_same = np.abs(now - self._told) <= self._least_change * np.maximum(now, self._told)  # false for what was not reported
         changed = np.flatnonzero(~is_same.all(axis=1))
         self._told[changed] = now[changed]
         self._last = [self._last[1], changed] if not is_whole else [np.zeros(0, dtype=np.int64), changed]

@@ -9,6 +9,7 @@ from penstock.coordination.follower import Follower
 from penstock.coordination.local import Local
 from penstock.coordination.manager import Fixed, Manager, NoShedding
 from penstock.errors import PenstockError
+from penstock.network.clusters import cluster_of
 from penstock.network.model import Network
 
 __all__ = ["CENTRAL", "MANAGERS", "manager_named"]
@@ -59,5 +60,9 @@ def manager_named(
     if name == Local.name:
         return Local(network, node)
     if name == DFit.name:
-        return DFit(network, node, epsilon)
+        cluster = cluster_of(network)[node]
+        if cluster == node:
+            return DFit(network, node, epsilon)
+        DFit(network, cluster, epsilon)  # raises if the clusters do not form a tree
+        return Follower(network, node, cluster)
     raise PenstockError(f"there is no manager {name!r}; there are {', '.join(MANAGERS)}")

@@ -43,11 +43,18 @@ class NetworkBuilder:
         self._outputs: dict[str, Output] = {}
         self._bandwidths: dict[str, float] = {}
         self._work: dict[str, Mapping[str, Any]] = {}
+        self._clusters: dict[str, tuple[str, ...]] = {}
 
     def node(self, name: str, capacity: float = 1.0, *, line: int | None = None) -> Self:
         """Add a node that provides ``capacity`` CPU seconds per second."""
         _check_name("node", name, self._nodes, line)
         self._nodes[name] = Node(name, capacity, line)
+        return self
+
+    def cluster(self, name: str, *nodes: str, line: int | None = None) -> Self:
+        """Let D-FIT plan for some nodes as if they were one."""
+        _check_name("cluster", name, self._clusters, line)
+        self._clusters[name] = nodes
         return self
 
     def input(
@@ -147,7 +154,7 @@ class NetworkBuilder:
         for name, members in (("inputs", self._inputs), ("operators", self._operators), ("outputs", self._outputs)):
             if not members:
                 raise PenstockError(f"the network has no {name}")
-        parts = (self._nodes, self._inputs, self._operators, self._outputs, self._bandwidths, self._work)
+        parts = (self._nodes, self._inputs, self._operators, self._outputs, self._bandwidths, self._work, self._clusters)
         return Network(*(dict(part) for part in parts))  # type: ignore[arg-type]  # copies: the builder may add more later
 
 

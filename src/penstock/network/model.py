@@ -189,6 +189,8 @@ class Network:
     bandwidths: Mapping[str, float] = field(default_factory=dict)
     work: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By input, operator, output or arc: what it reads, does or writes when the network runs. Planners ignore it."""
+    clusters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By name: nodes that D-FIT plans for as one. Other planners ignore it."""
     order: tuple[str, ...] = field(init=False)
     consumers: Mapping[str, tuple[str, ...]] = field(init=False, repr=False)
     """By input and operator: the operators and outputs that it feeds."""
@@ -217,6 +219,22 @@ class Network:
         unknown = [name for name in self.work if name not in consumers and name not in self.outputs and name not in arcs]
         if unknown:
             raise PenstockError(f"there is no input, operator, output or arc {unknown[0]!r}; an arc is written 'a1->b1'")
+        self._check_clusters()
+
+    def _check_clusters(self) -> None:
+        taken: dict[str, str] = {}
+        for name, members in self.clusters.items():
+            if name in self.nodes:
+                raise PenstockError(f"cluster {name!r}: its name is that of a node: clusters and nodes need distinct names")
+            if not members:
+                raise PenstockError(f"cluster {name!r} has no nodes: list them, such as [{_list_names(self.nodes)}]")
+            for node in members:
+                if node not in self.nodes:
+                    raise PenstockError(f"cluster {name!r}: there is no node {node!r}; nodes: {_list_names(self.nodes)}")
+                if node in taken:
+                    twice = "twice" if taken[node] == name else f"in cluster {taken[node]!r} too"
+                    raise PenstockError(f"cluster {name!r}: node {node!r} is {twice}: a node is in one cluster at most, once")
+                taken[node] = name
 
     def _check_names(self) -> None:
         taken: dict[str, str] = {}

@@ -9,11 +9,12 @@
       j:  {kind: join,  node: B, from: [a1, i2], cost: 1, selectivity: 0.01, windows: [100, 50]}
     outputs:   {q1: {from: j, weight: 1}}
     links:     {a1->j: {bandwidth: 500}}
+    clusters:  {west: [A, B]}
 
 Windows with a unit, such as ``[10s, 5s]``, are in time; without a unit they are in tuples. ``drop`` of an aggregate or a join
-says what is dropped whole before it: ``rows``, ``keys`` or ``windows``. To run the network on Spark, say in
-the same file what its parts read, do and write: ``format`` and ``options`` for an input or an output; ``where``, ``select``,
-``group`` and ``agg``, ``on`` and ``how``, ``busy``, or ``function`` for an operator.
+says what is dropped whole before it: ``rows``, ``keys`` or ``windows``. ``clusters`` are nodes that D-FIT plans for as one. To
+run the network on Spark, say in the same file what its parts read, do and write: ``format`` and ``options`` for an input or an
+output; ``where``, ``select``, ``group`` and ``agg``, ``on`` and ``how``, ``busy``, or ``function`` for an operator.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _EXAMPLES: Mapping[str, str] = {
     "outputs": "from: a1, weight: 1",
     "links": "bandwidth: 100",
 }
-_SECTIONS = tuple(_EXAMPLES)
+_SECTIONS = (*_EXAMPLES, "clusters")
 # What a part reads, does or writes when the network runs; planners ignore it.
 _WORK: Mapping[str, tuple[str, ...]] = {
     "node": (),
@@ -131,7 +132,23 @@ def _read_network(text: str) -> Network:
         builder.output(name, fields.text("from"), **options, line=fields.line, does=fields.work())
     for name, values in _members(sections, "links"):
         _add_link(builder, _Fields("link", name, values), name)
+    for name, nodes, line in _read_clusters(sections):
+        builder.cluster(name, *nodes, line=line)
     return builder.build()
+
+
+def _read_clusters(sections: Mapping[str, yaml.MappingNode]) -> Iterator[tuple[str, tuple[str, ...], int]]:
+    lines: dict[str, int] = {}
+    for key, value in sections["clusters"].value if "clusters" in sections else ():
+        if not isinstance(key, yaml.ScalarNode):
+            raise PenstockError(f"line {_line(key)}: a name in clusters must be text")
+        if key.value in lines:
+            raise PenstockError(f"line {_line(key)}: cluster {key.value!r} is already defined in line {lines[key.value]}")
+        lines[key.value] = _line(key)
+        items = value.value if isinstance(value, yaml.SequenceNode) else ()
+        if not items or not all(isinstance(item, yaml.ScalarNode) and item.value for item in items):
+            raise PenstockError(f"line {_line(value)}: cluster {key.value!r} must be a list of nodes, such as [A, B]")
+        yield key.value, tuple(item.value for item in items), _line(key)
 
 
 def _add_link(builder: NetworkBuilder, fields: _Fields, name: str) -> None:

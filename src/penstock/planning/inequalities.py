@@ -105,10 +105,13 @@ def combine_inequalities(flows: Flows, children: Sequence[Inequalities]) -> Ineq
     A feeds B, which can process less:
 
     >>> from penstock.network import NetworkBuilder
-    >>> above = NetworkBuilder().node("A").input("i").operator("a", "A", "i", cost=0.5).output("a->b", "a").build()
-    >>> below = NetworkBuilder().node("B").input("a->b").operator("b", "B", "a->b", cost=1.0).output("q", "b").build()
-    >>> child = combine_inequalities(Flows(below), [])
-    >>> InequalityProgram(combine_inequalities(Flows(above), [child])).solve(np.array([5.0]))[0]
+    >>> from penstock.network.coefficients import part_of
+    >>> network = (
+    ...     NetworkBuilder().node("A").node("B").input("i").operator("a", "A", "i", cost=0.5)
+    ...     .operator("b", "B", "a", cost=1.0).output("q", "b").build()
+    ... )
+    >>> child = combine_inequalities(Flows(part_of(network, "B")), [])
+    >>> InequalityProgram(combine_inequalities(Flows(part_of(network, "A")), [child])).solve(np.array([5.0]))[0]
     1.0
     """
     count, inputs = len(flows.locations), len(flows.inputs)
@@ -229,17 +232,15 @@ def _row_scales(matrix: SparseMatrix) -> Vector:
 
 
 def _have_one_shape(one: SparseMatrix, other: SparseMatrix) -> bool:
-    return (
-        one.height == other.height
-        and np.array_equal(one.rows, other.rows)
-        and np.array_equal(one.columns, other.columns)
-    )
+    return one.height == other.height and np.array_equal(one.rows, other.rows) and np.array_equal(one.columns, other.columns)
 
 
 def _read_matrix(parts: Sequence[Sequence[float]], height: int, width: int) -> SparseMatrix:
     rows, columns = (np.array(part, dtype=np.int64).reshape(-1) for part in parts[:2])
     values = np.array(parts[2], dtype=np.float64).reshape(-1)
-    is_inside = rows.size == columns.size == values.size and np.all((rows >= 0) & (rows < height) & (columns >= 0) & (columns < width))
+    is_inside = rows.size == columns.size == values.size and np.all(
+        (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    )
     if not is_inside:
         raise PenstockError(f"the entries of a matrix of {height} rows and {width} columns are not within it")
     return SparseMatrix(height, rows, columns, values)
