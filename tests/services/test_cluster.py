@@ -121,3 +121,56 @@ def test_a_fleet_outlives_one_of_its_processes_and_stops_together(tmp_path: Path
             os.kill(pid, 0)
     costs = status("A")["measurements"]["operators"]
     assert costs["a"][0] == pytest.approx(0.002, rel=0.5)
+
+
+CLUSTERED = """
+nodes: {A: , B: , C: }
+clusters: {south: [B, C]}
+inputs:
+  i:
+    max_rate: 1000
+    format: penstock-replay
+    arrival: arrival
+    options: {generator: constant, rate: 400, duration: 300s, partitions: 1}
+operators:
+  a: {node: A, kind: delay, from: i, cost: 0.0005}
+  b: {node: B, kind: delay, from: a, cost: 0.008}
+  c: {node: C, kind: union, from: [a, b], cost: 0.0005}
+  d: {node: C, kind: delay, from: c, cost: 0.004}
+outputs: {q: {from: d}}
+"""
+
+
+def test_a_cluster_that_is_no_tree_plans_as_one_between_the_others(tmp_path: Path) -> None:
+    """``penstock run --manager d-fit``: A feeds B and C, B feeds C; the coordinator of the cluster ends and starts again."""
+    path = tmp_path / "network.yaml"
+    path.write_text(CLUSTERED)
+    fleet = LocalFleet(path, parse_network(CLUSTERED), tmp_path / "run", manager="d-fit", pace="1s")
+
+    def wait(condition: Callable[[], Any], seconds: float = 120.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            fleet.collect_failures()
+            assert not fleet.failures
+            assert time.monotonic() < deadline, {name: fleet.status(name) for name in fleet.processes}
+            time.sleep(0.1)
+
+    def reason(name: str) -> str:
+        return (fleet.status(name) or {}).get("reason", "")
+
+    fleet.start()
+    try:
+        wait(lambda: reason("south") == "exact plan" and reason("B").startswith("plan") and reason("C").startswith("plan"))
+        wait(lambda: reason("A").startswith("exact plan") and (fleet.status("C") or {}).get("outputs"))
+        fleet.processes["south"].terminate()
+        fleet.processes["south"].wait(30)
+        before = fleet.status("south")
+        fleet.start_process("south")
+        wait(lambda: (fleet.status("south") or {}).get("plan") and fleet.status("south") != before)
+        wait(lambda: reason("south") == "exact plan" and (fleet.status("south") or {})["reporting"] == ["B", "C"])
+    finally:
+        fleet.stop()
+    status = fleet.status("A")
+    assert status is not None
+    offered, kept = status["gates"]["i"]
+    assert 0 < kept < 0.9 * offered

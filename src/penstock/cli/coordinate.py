@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ import typer
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
+    from penstock.cluster.run_directory import RunDirectory
+    from penstock.coordination import ClusterCoordinator, Coordinator
     from penstock.network import Network
 
 __all__ = ["coordinate"]
@@ -26,41 +29,76 @@ def coordinate(  # noqa: PLR0917 - options of a command
     path: Path = typer.Argument(..., metavar="NETWORK.yaml", help="The network, as YAML."),
     directory: Path = typer.Option(Path("penstock-run"), "--dir", help="The directory in which the network runs."),
     method: str = typer.Option("exact", "--method", help=f"How to plan: {', '.join(METHODS)}."),
-    epsilon: float = typer.Option(0.05, "--epsilon", help="Relative error of solver, solver-w and fit."),
+    cluster: str | None = typer.Option(None, "--cluster", help="Coordinate only this cluster, under --manager d-fit."),
+    epsilon: float = typer.Option(0.05, "--epsilon", help="Relative error of solver, solver-w, fit and d-fit."),
     seconds: str | None = typer.Option(None, "--for", help="Stop after this time, such as 60s."),
     parent: int | None = typer.Option(None, "--parent", hidden=True),
 ) -> None:
-    """Coordinate the nodes of a network: collect what they measure, plan for all of them, and announce the plan in force."""
-    from penstock.cluster.run_directory import RunDirectory  # noqa: PLC0415
-    from penstock.cluster.status import write_status  # noqa: PLC0415
-    from penstock.coordination import COORDINATOR, Coordinator, DirectoryMailbox  # noqa: PLC0415 - commands load what they need
+    """Coordinate the nodes of a network or a cluster: collect what they measure, plan for all of them, and announce the plan."""
+    from penstock.cluster.run_directory import RunDirectory  # noqa: PLC0415 - commands load what they need
     from penstock.duration import parse_duration  # noqa: PLC0415
     from penstock.network import load_network  # noqa: PLC0415
 
     network = load_network(path)
     if method not in METHODS:
         raise PenstockError(f"--method must be one of {', '.join(METHODS)}, got {method!r}")
+    run_s = None if seconds is None else parse_duration(seconds, "--for")
     run_directory = RunDirectory(directory)
+    if cluster is None:
+        home, who = run_directory.coordinator, "the coordinator"
+        make = partial(_make_coordinator, network, run_directory, method, epsilon)
+        taken = f"a coordinator is already running in {run_directory.root}: a network has only one"
+    else:
+        from penstock.coordination import ClusterCoordinator  # noqa: PLC0415
+
+        ClusterCoordinator.peers_of(network, cluster)  # raises if there is no such cluster, or they form no tree
+        home, who = run_directory.cluster(cluster), f"the coordinator of cluster {cluster!r}"
+        make = partial(_make_cluster_coordinator, network, run_directory, cluster, epsilon)
+        taken = f"{who} is already running in {run_directory.root}: a cluster has only one"
     fingerprint = run_directory.claim(network)
-    home = run_directory.coordinator
-    lock = run_directory.lock(home, f"a coordinator is already running in {run_directory.root}: a network has only one")
+    lock = run_directory.lock(home, taken)
+    coordinator = make(fingerprint)
+    typer.echo(f"{who} is running", err=True)
+    _serve(coordinator, home, run_s, parent)
+    lock.release()
+
+
+def _make_coordinator(
+    network: Network, run_directory: RunDirectory, method: str, epsilon: float, fingerprint: str
+) -> Coordinator:
+    from penstock.coordination import COORDINATOR, Coordinator, DirectoryMailbox  # noqa: PLC0415
+
     nodes = tuple(dict.fromkeys(operator.node for operator in network.operators.values()))
     mailbox = DirectoryMailbox(run_directory.messages, COORDINATOR, nodes, fingerprint)
     options = _choose_planner_options(network, method, epsilon)
-    coordinator = Coordinator(network, mailbox, method, state=home / "state.json", **options)
+    return Coordinator(network, mailbox, method, state=run_directory.coordinator / "state.json", **options)
+
+
+def _make_cluster_coordinator(
+    network: Network, run_directory: RunDirectory, cluster: str, epsilon: float, fingerprint: str
+) -> ClusterCoordinator:
+    from penstock.coordination import ClusterCoordinator, DirectoryMailbox  # noqa: PLC0415
+
+    peers = ClusterCoordinator.peers_of(network, cluster)
+    mailbox = DirectoryMailbox(run_directory.messages, cluster, peers, fingerprint)
+    return ClusterCoordinator(network, cluster, mailbox, epsilon, state=run_directory.cluster(cluster) / "state.json")
+
+
+def _serve(coordinator: Coordinator | ClusterCoordinator, home: Path, run_s: float | None, parent: int | None) -> None:
+    """Let a coordinator act until a signal, the end of the time, or the end of the process that started this one."""
+    from penstock.cluster.status import write_status  # noqa: PLC0415
+
     stop_signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, _: stop_signals.append(received))
-    end_s = None if seconds is None else time.monotonic() + parse_duration(seconds, "--for")
+    end_s = None if run_s is None else time.monotonic() + run_s
     status_s = 0.0
-    typer.echo("the coordinator is running", err=True)
     while not stop_signals and (end_s is None or time.monotonic() < end_s) and parent in (None, os.getppid()):
         has_announced = coordinator.step()
         if has_announced or time.monotonic() - status_s > _STATUS_S:
             write_status(home / "status.json", coordinator.status())
             status_s = time.monotonic()
         time.sleep(_POLL_S)
-    lock.release()
 
 
 def _choose_planner_options(network: Network, method: str, epsilon: float) -> dict[str, Any]:

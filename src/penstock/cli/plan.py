@@ -35,8 +35,8 @@ def plan(  # noqa: PLR0917 - typer makes options of them
     method: str = typer.Option(
         "exact",
         "--method",
-        help="exact (a linear program), greedy, solver, solver-w or fit (Staying FIT, Tatbul et al.), "
-        "or early-fit (its forerunner, Tatbul and Zdonik).",
+        help="exact (a linear program), greedy, solver, solver-w or fit (Staying FIT, Tatbul et al.), d-fit (the same among "
+        "nodes and clusters that plan for themselves), or early-fit (its forerunner, Tatbul and Zdonik).",
     ),
     epsilon: float | None = typer.Option(
         None,
@@ -69,7 +69,8 @@ def plan(  # noqa: PLR0917 - typer makes options of them
         planner = _make_planner(loaded, method, epsilon, sizes, means=means, workload=workload, rates=parsed_rates)
         result = planner.plan(parsed_rates)
     if as_json:
-        typer.echo(json.dumps(result.to_dict(), indent=2))
+        error = {"error": planner.error} if hasattr(planner, "error") else {}
+        typer.echo(json.dumps({**result.to_dict(), **error}, indent=2))
     else:
         _show(loaded, result, planner)
 
@@ -111,7 +112,9 @@ def _make_planner(
 
     check_rates(network, rates)  # before long work
     options: dict[str, Any] = {}
-    if method in ("solver", "solver-w", "fit"):
+    if method == "d-fit":
+        options["epsilon"] = _EPSILON if epsilon is None else epsilon
+    elif method in ("solver", "solver-w", "fit"):
         options["epsilon"] = _EPSILON if epsilon is None and sizes["max_entries"] is None else epsilon
     for name, size in sizes.items():
         if size is None:
@@ -125,6 +128,10 @@ def _make_planner(
         options["workload"] = _make_workload(network, means, workload, rates)
     elif means is not None or workload is not None:
         raise PenstockError(f"--means and --workload are for --method solver-w, not {method}")
+    if method == "d-fit":
+        from penstock.coordination import DFitPlanner  # noqa: PLC0415
+
+        return DFitPlanner(network, **options)
     return planner_named(method, network, **options)
 
 

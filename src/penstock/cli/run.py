@@ -35,7 +35,7 @@ def run(  # noqa: PLR0917 - options of a command
         "exact",
         "--manager",
         help="Who decides what is shed: none, local (each node for itself), a coordinator that plans with exact, solver, "
-        "solver-w or fit, or d-fit (no coordinator). The last four are those of Staying FIT (Tatbul et al.).",
+        "solver-w or fit, or d-fit (no coordinator but for clusters). The last four are those of Staying FIT (Tatbul et al.).",
     ),
     pace: str = typer.Option("2s", "--pace", help="How often a query takes a micro-batch."),
     epsilon: float = typer.Option(0.05, "--epsilon", help="Relative error of solver, solver-w, fit and d-fit."),
@@ -117,24 +117,30 @@ def _watch(fleet: LocalFleet, seconds: float | None) -> int:
     finally:
         fleet.stop()
     for name, message in fleet.failures.items():
-        who = "the coordinator" if name == "coordinator" else f"node {name!r}"
+        who = _name_process(fleet, name)
         typer.echo(f"penstock: {message if message.startswith(who) else f'{who} stopped: {message}'}", err=True)
     return 1 if fleet.failures else 0
+
+
+def _name_process(fleet: LocalFleet, name: str) -> str:
+    if name in fleet.network.nodes:
+        return f"node {name!r}"
+    return f"the coordinator of cluster {name!r}" if name in fleet.network.clusters else "the coordinator"
 
 
 def _tabulate_nodes(fleet: LocalFleet) -> Table:
     table = Table("node", "state", "batches", "offered", "kept", "batch interval", "decision")
     for name, process in fleet.processes.items():
         state = "running" if process.poll() is None else "failed" if name in fleet.failures else "stopped"
-        table.add_row(name, state, *(Text(cell) for cell in _describe_status(fleet.status(name), name)))
+        table.add_row(name, state, *(Text(cell) for cell in _describe_status(fleet.status(name))))
     return table
 
 
-def _describe_status(status: dict[str, Any] | None, name: str) -> tuple[str, str, str, str, str]:
+def _describe_status(status: dict[str, Any] | None) -> tuple[str, str, str, str, str]:
     """Return what the table shows of a process: batches, offered, kept, batch interval, decision."""
     if status is None:
         return "", "", "", "", "starting"
-    if name == "coordinator":
+    if "plans_computed" in status:  # a coordinator
         return "", "", "", "", f"{status['method']}: plan {status['plan']}, {status['plans_computed']} computed"
     counts = [status["gates"].get(entry, (0, 0)) for entry in status["measurements"]["rates"]]
     offered, kept = sum(count[0] for count in counts), sum(count[1] for count in counts)

@@ -29,24 +29,26 @@ def stats(
         status = read_status(path)
         if status is not None:
             nodes[path.parent.name] = status
-    coordinator = read_status(directory / "coordinator" / "status.json")
+    paths = {"coordinator": directory / "coordinator" / "status.json"}
+    paths |= {f"cluster {path.parent.name}": path for path in sorted(directory.glob("clusters/*/status.json"))}
+    coordinators = {name: status for name, path in paths.items() if (status := read_status(path)) is not None}
     if not nodes:
         raise PenstockError(f"{directory}: no node has reported there; give the --dir of a network that runs or ran")
     if as_json:
-        typer.echo(json.dumps(nodes | ({"coordinator": coordinator} if coordinator is not None else {}), indent=2))
+        typer.echo(json.dumps(nodes | coordinators, indent=2))
         return
     console = Console(highlight=False)
     for node, status in nodes.items():
         _show_node(console, node, status)
-    if coordinator is not None:
-        _show_coordinator(console, coordinator)
+    for name, status in coordinators.items():
+        _show_coordinator(console, name, status)
 
 
-def _show_coordinator(console: Console, status: dict[str, Any]) -> None:
+def _show_coordinator(console: Console, name: str, status: dict[str, Any]) -> None:
     plan = "no plan yet" if status["plan"] is None else f"plan {status['plan']} in force"
     reporting = ", ".join(status["reporting"]) or "none"
     console.print(
-        Text(f"coordinator: {status['method']}, {status['plans_computed']} plans computed, {plan}, reporting nodes: {reporting}")
+        Text(f"{name}: {status['method']}, {status['plans_computed']} plans computed, {plan}, reporting nodes: {reporting}")
     )
     _show_ignored(console, status)
 

@@ -14,6 +14,7 @@ from typing import Any
 from penstock.cluster.deployment import check_deployable
 from penstock.cluster.run_directory import RunDirectory
 from penstock.cluster.status import read_status
+from penstock.coordination.dfit import DFit
 from penstock.coordination.managers import CENTRAL
 from penstock.network.model import Network
 
@@ -24,7 +25,9 @@ COORDINATOR = "coordinator"
 
 
 class LocalFleet:
-    """Runs one process per node, and one for the coordinator if the manager needs it. Each writes its log beside its state.
+    """Runs one process per node, and one for the coordinator, or for that of each cluster, if the manager needs it.
+
+    Each writes its log beside its state.
 
     Parameters
     ----------
@@ -77,13 +80,17 @@ class LocalFleet:
             self.start_process(node)
         if self._manager in CENTRAL:
             self.start_process(COORDINATOR)
+        if self._manager == DFit.name:
+            for cluster in self.network.clusters:
+                self.start_process(cluster)
 
     def start_process(self, name: str) -> None:
-        """Start the process of a node, or the coordinator's; also to restart one that has ended."""
-        if name == COORDINATOR:
-            command = ["coordinate", str(self._path), "--dir", str(self.run_directory.root), "--method", self._manager]
-            command += ["--epsilon", str(self._epsilon)]
-            directory = self.run_directory.coordinator
+        """Start the process of a node, the coordinator's, or that of a cluster's; also to restart one that has ended."""
+        if name not in self.network.nodes:
+            command = ["coordinate", str(self._path), "--dir", str(self.run_directory.root), "--epsilon", str(self._epsilon)]
+            is_cluster = name in self.network.clusters
+            command += ["--cluster", name] if is_cluster else ["--method", self._manager]
+            directory = self.run_directory.cluster(name) if is_cluster else self.run_directory.coordinator
         else:
             command = ["run", str(self._path), "--node", name, *self._arguments]
             directory = self.run_directory.node(name)
@@ -102,7 +109,7 @@ class LocalFleet:
     @property
     def is_alive(self) -> bool:
         """Whether at least one node still runs."""
-        return any(process.poll() is None for name, process in self.processes.items() if name != COORDINATOR)
+        return any(process.poll() is None for name, process in self.processes.items() if name in self.network.nodes)
 
     def collect_failures(self) -> None:
         """Note in ``failures`` which processes have ended with an error; the others go on."""

@@ -47,6 +47,10 @@ class RunDirectory:
         """Return what belongs to one node."""
         return self.root / "nodes" / name
 
+    def cluster(self, name: str) -> Path:
+        """Return what belongs to the coordinator of a cluster."""
+        return self.root / "clusters" / name
+
     def claim(self, network: Network, *, reset: bool = False) -> str:
         """Check that the directory is this network's, or make it so; return the network's fingerprint."""
         path = self.root / "network.json"
@@ -78,14 +82,16 @@ class RunDirectory:
 
     def _forget(self) -> None:
         """Remove what is under way; answers are put aside."""
-        busy = [path for path in (*self.root.glob("nodes/*"), self.coordinator) if is_locked(path)]
+        parts = (*self.root.glob("nodes/*"), *self.root.glob("clusters/*"), self.coordinator)
+        busy = [path for path in parts if is_locked(path)]
         if busy:
-            who = "the coordinator" if busy[0] == self.coordinator else f"node {busy[0].name!r}"
+            whose = {"nodes": f"node {busy[0].name!r}", "clusters": f"the coordinator of cluster {busy[0].name!r}"}
+            who = whose.get(busy[0].parent.name, "the coordinator") if busy[0] != self.coordinator else "the coordinator"
             raise PenstockError(f"{who} is running in {self.root}: stop it before --reset")
         if self.outputs.exists():
             number = 1 + len(list(self.root.glob("outputs-*")))
             self.outputs.rename(self.root / f"outputs-{number}")
-        for directory in (self.arcs, self.messages, self.root / "nodes", self.coordinator):
+        for directory in (self.arcs, self.messages, self.root / "nodes", self.root / "clusters", self.coordinator):
             shutil.rmtree(directory, ignore_errors=True)
 
     def lock(self, directory: Path, taken: str) -> DirectoryLock:

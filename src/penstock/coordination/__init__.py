@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.coordination.cluster_coordinator import ClusterCoordinator
 from penstock.coordination.coordinator import Coordinator
 from penstock.coordination.dfit import DFit
+from penstock.coordination.dfit_planner import DFitPlanner
 from penstock.coordination.follower import COORDINATOR, Follower
 from penstock.coordination.local import Local
 from penstock.coordination.mailbox import DirectoryMailbox, Mailbox, Message
@@ -14,8 +16,10 @@ from penstock.coordination.measurements import Measurements, OperatorMeasurement
 __all__ = [
     "CENTRAL",
     "COORDINATOR",
+    "ClusterCoordinator",
     "Coordinator",
     "DFit",
+    "DFitPlanner",
     "DirectoryMailbox",
     "Fixed",
     "Follower",

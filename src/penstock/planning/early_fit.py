@@ -8,7 +8,7 @@ from penstock.errors import PenstockError
 from penstock.network.model import Network
 from penstock.planning.fit import Fit
 from penstock.planning.fit_size import TableTooLargeError
-from penstock.planning.spread import AbsoluteError, TableSize
+from penstock.planning.spread import AbsoluteError, Spread, TableSize
 
 __all__ = ["EarlyFit"]
 
@@ -17,7 +17,7 @@ class EarlyFit(Fit):
     """Looks plans up in tables of feasible inputs with equally spaced samples, which bound the absolute error of the score.
 
     Dealing with Overload (Tatbul, Zdonik), section 3.2: steps of ``error / (m * quality)`` along each of m dimensions, or steps
-    from the size of a table. The tables are combined as in ``Fit``.
+    from the size of a table. The tables are combined as in ``Fit``. Fragments are planned apart, each with its share of the error.
 
     Where it fails: as ``Fit`` does. In addition, the relative error is not bounded, and near the boundary of the feasible space
     it may be several times that of ``Fit``.
@@ -57,10 +57,18 @@ class EarlyFit(Fit):
     def __init__(self, network: Network, *, error: float | None = None, size: int | None = None) -> None:
         if (error is None) == (size is None):
             raise PenstockError("early-fit needs either an absolute error or the size of a table, not both")
+        self._asked = error, size
         if error is not None:
             super().__init__(network, None, spread=AbsoluteError(error))
         else:
             self._fit_size(network, size or 0)
+
+    def _plan_fragments(self, epsilon: float | None, spread: Spread | None, max_entries: int | None) -> bool:  # noqa: ARG002 - none
+        """Plan fragments apart, each with its share of the absolute error, or tables of the size."""
+        error, size = self._asked
+        if error is not None:
+            return self._plan_apart(lambda part, count: EarlyFit(part, error=error / count))
+        return self._plan_apart(lambda part, _: EarlyFit(part, size=size))
 
     def _fit_size(self, network: Network, size: int) -> None:
         """Build tables of at most this size; smaller ones if several of them have too many combinations on a node above."""

@@ -85,7 +85,7 @@ class Fit(Planner):
         """The table of each node; of the roots alone, if the entries are directions."""
         self.error = 0.0
         """The relative error of the score that the tables guarantee: the epsilon achieved."""
-        if spread is None and self._plan_apart(lambda part, _: Fit(part, epsilon, max_entries=max_entries)):
+        if self._plan_fragments(epsilon, spread, max_entries):
             for fragment in self.fragments:
                 self.tables |= fragment.planner.tables
                 self.error = max(self.error, fragment.planner.error)
@@ -94,6 +94,10 @@ class Fit(Planner):
             self.bounds, self.tables, self.error = tables.bounds, tables.tables, tables.error
             self._effects, self._lookups = tables.effects, tables.lookups
         self.epsilon = epsilon if epsilon is not None else self.error
+
+    def _plan_fragments(self, epsilon: float | None, spread: Spread | None, max_entries: int | None) -> bool:
+        """Plan fragments apart, and return whether there are several. A spread that was given is that of the whole network."""
+        return spread is None and self._plan_apart(lambda part, _: Fit(part, epsilon, max_entries=max_entries))
 
     def _caveats(self) -> tuple[str, ...]:
         if self.error <= self.epsilon:

@@ -125,3 +125,29 @@ def test_a_few_entries_give_a_plan_and_say_its_error(max_entries: int) -> None:
     assert output.exit_code == 0, output.output
     assert "error at most: " in output.stdout
     assert "score 0," not in output.stdout
+
+
+CLUSTERS = str(Path(NETWORK).parent / "clusters.yaml")
+
+
+def test_d_fit_plans_between_clusters() -> None:
+    arguments = ["plan", CLUSTERS, "--rates", "clicks=900,views=600", "--json", "--method"]
+    plans = {method: json.loads(runner.invoke(app, [*arguments, method]).stdout) for method in ("d-fit", "exact")}
+    assert plans["d-fit"]["feasible"]
+    assert plans["d-fit"]["method"] == "d-fit"
+    assert plans["d-fit"]["score"] == pytest.approx(plans["exact"]["score"], rel=1e-4)
+
+
+def test_json_says_the_error_of_tables() -> None:
+    arguments = ["plan", NETWORK, "--rates", "i1=1,i2=1", "--json", "--method"]
+    coarse = json.loads(runner.invoke(app, [*arguments, "fit", "--max-entries", "10"]).stdout)
+    fine = json.loads(runner.invoke(app, [*arguments, "fit", "--max-entries", "1000"]).stdout)
+    assert 0 < fine["error"] < coarse["error"] < 1
+    assert "error" not in json.loads(runner.invoke(app, [*arguments, "exact"]).stdout)
+
+
+def test_clusters_that_are_no_tree_are_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "network.yaml"
+    path.write_text(Path(CLUSTERS).read_text().replace("[w1, w2, w3]", "[w1, w3]"))
+    said = fails(capsys, "plan", str(path), "--rates", "clicks=900,views=600", "--method", "d-fit")
+    assert "needs a tree of clusters, and" in said

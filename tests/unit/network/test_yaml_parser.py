@@ -162,3 +162,37 @@ outputs: {q: {from: a}}
     ):
         with pytest.raises(PenstockError, match=message):
             parse_network(text)
+
+
+CLUSTERED = """
+nodes: {A: , B: , C: }
+inputs: {i: }
+operators: {a: {node: A, from: i, cost: 1}, b: {node: B, from: a, cost: 1}, c: {node: C, from: b, cost: 1}}
+outputs: {q: {from: c}}
+clusters: """
+
+
+def test_clusters_are_read() -> None:
+    assert parse_network(CLUSTERED + "{west: [A, B], east: [C]}").clusters == {"west": ("A", "B"), "east": ("C",)}
+    assert parse_network(CLUSTERED + "{}").clusters == {}
+
+
+@pytest.mark.parametrize(
+    ("clusters", "message"),
+    [
+        ("{west: [A, B], east: [B, C]}", "cluster 'east': node 'B' is in cluster 'west' too: a node is in one cluster at most"),
+        ("{west: [A, A]}", "cluster 'west': node 'A' is twice"),
+        ("{west: [A, Z]}", "cluster 'west': there is no node 'Z'; nodes: A, B, C"),
+        ("{A: [B, C]}", "cluster 'A': its name is that of a node"),
+        ("{west: []}", "line 6: cluster 'west' must be a list of nodes, such as \\[A, B\\]"),
+        ("{west: A}", "line 6: cluster 'west' must be a list of nodes"),
+        ("{west: [[A]]}", "line 6: cluster 'west' must be a list of nodes"),
+        ("{west: [A], west: [B]}", "line 6: cluster 'west' is already defined in line 6"),
+        ("{a->b: [A]}", "line 6: cluster 'a->b': a name must not contain '->'"),
+        ("[A, B]", "line 6: clusters must map names to values"),
+    ],
+)
+def test_clusters_that_make_no_sense_are_one_line(clusters: str, message: str) -> None:
+    with pytest.raises(PenstockError, match=message) as found:
+        parse_network(CLUSTERED + clusters)
+    assert "\n" not in str(found.value)
