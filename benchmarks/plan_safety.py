@@ -4,6 +4,7 @@ D-FIT of Staying FIT (Tatbul et al.) on random trees of 3 to 50 nodes. Nodes mea
 to tenfold off the declared ones, again and again, from one node to all. After each round, one stream is loaded, or some, or
 all, up to eightfold or just above the boundary. All messages travel through JSON. A plan counts as too far off if its score
 is more than epsilon below the best for the facts as measured, and a node as overloaded if it is above its capacity at all.
+The same between clusters of nodes, where the nodes of a cluster form any graph.
 
 Tables: every planner that plans in advance, with 2 to 10,000 entries and 2 to 8 inputs, at rates just above the boundary. No
 plan may drop everything, and no error may be above what the planner reports.
@@ -17,6 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
+from benchmarks.support.cluster_graphs import check_clusters
 from benchmarks.support.dfit_trees import PeerTree, measure_at_random, overload, random_node_tree
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Bar, Claim, Result, Row
@@ -105,7 +107,7 @@ def _greatest(rows: Sequence[Row], column: str) -> float:
     return max(float(row[column] or 0) for row in rows)
 
 
-_PARTS: tuple[Part, ...] = (check_dfit, check_tables)
+_PARTS: tuple[Part, ...] = (check_dfit, check_clusters, check_tables)
 
 
 def run(*, quick: bool, say: Say) -> Result:

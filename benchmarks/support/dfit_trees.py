@@ -139,11 +139,11 @@ class PeerTree:
         return Outcome(score, loads, {node: part.nodes[node].capacity for node, part in self._parts.items()})
 
 
-def random_node_tree(rng: np.random.Generator, nodes: int, *, streams: int = 2) -> Network:
+def random_node_tree(rng: np.random.Generator, nodes: int, *, streams: int = 2, unions: float = 0.15) -> Network:
     """Build a random tree of nodes: streams that enter anywhere, splits, unions, outputs on any node.
 
     A node gets one or two streams from its parent. So a table has at most two columns, and one more for each stream that enters
-    below.
+    below. ``unions`` is the share of nodes with two streams that merge them.
     """
     builder = NetworkBuilder()
     ends: dict[str, list[str]] = {}
@@ -177,7 +177,7 @@ def random_node_tree(rng: np.random.Generator, nodes: int, *, streams: int = 2) 
             if number == 0 and rng.random() < 0.3:
                 break
         found = [add(node, source) for source in entering]
-        if len(found) > 1 and rng.random() < 0.15:
+        if len(found) > 1 and rng.random() < unions:
             found = [add(node, *found)]
         ends[node] = found
     for found in ends.values():

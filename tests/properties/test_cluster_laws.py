@@ -8,13 +8,13 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.support.cluster_graphs import measure_facts
 from penstock.coordination.dfit_planner import DFitPlanner
 from penstock.coordination.measurements import remove_rate_bounds
 from penstock.network import Network
 from penstock.network.clusters import merge_clusters
 from penstock.network.coefficients import Coefficients
 from penstock.network.drops import Ties
-from penstock.network.facts import Facts
 from penstock.planning import Exact
 from penstock.planning.flows import Flows
 from tests.networks import random_network
@@ -36,13 +36,6 @@ def put_into_clusters(rng: np.random.Generator, network: Network) -> Network:
     return replace(network, clusters={"all": tuple(network.nodes)})
 
 
-def measure(rng: np.random.Generator, declared: Facts, most: float) -> Facts:
-    def change(numbers: np.ndarray, highest: float = 1.0) -> np.ndarray:
-        return numbers * most ** rng.uniform(-1.0, highest, numbers.size)
-
-    return Facts(change(declared.costs), change(declared.selectivities), change(declared.capacities, 0.0))
-
-
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.sampled_from([1.02, 3.0, 10.0]))
 def test_clusters_plan_within_epsilon_of_exact(seed: int, nodes: int, most: float) -> None:
@@ -51,7 +44,7 @@ def test_clusters_plan_within_epsilon_of_exact(seed: int, nodes: int, most: floa
     network = put_into_clusters(rng, random_network(rng, nodes=nodes, inputs=int(rng.integers(1, 4)), operators=9))
     planner, exact = DFitPlanner(network, EPSILON), Exact(remove_rate_bounds(network), ties=Ties())
     for _ in range(2):
-        facts = measure(rng, Facts.from_declaration(network), most)
+        facts = measure_facts(rng, network, most)
         planner.update(facts)
         exact.update(facts)
         flows = Flows(network)

@@ -14,6 +14,8 @@ import typer
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.cluster.run_directory import RunDirectory
     from penstock.coordination import ClusterCoordinator, Coordinator
     from penstock.network import Network
@@ -44,14 +46,13 @@ def coordinate(  # noqa: PLR0917 - options of a command
         raise PenstockError(f"--method must be one of {', '.join(METHODS)}, got {method!r}")
     run_s = None if seconds is None else parse_duration(seconds, "--for")
     run_directory = RunDirectory(directory)
+    make: Callable[[str], Coordinator | ClusterCoordinator]
     if cluster is None:
         home, who = run_directory.coordinator, "the coordinator"
         make = partial(_make_coordinator, network, run_directory, method, epsilon)
         taken = f"a coordinator is already running in {run_directory.root}: a network has only one"
     else:
-        from penstock.coordination import ClusterCoordinator  # noqa: PLC0415
-
-        ClusterCoordinator.peers_of(network, cluster)  # raises if there is no such cluster, or they form no tree
+        _check_cluster(network, cluster)
         home, who = run_directory.cluster(cluster), f"the coordinator of cluster {cluster!r}"
         make = partial(_make_cluster_coordinator, network, run_directory, cluster, epsilon)
         taken = f"{who} is already running in {run_directory.root}: a cluster has only one"
@@ -61,6 +62,13 @@ def coordinate(  # noqa: PLR0917 - options of a command
     typer.echo(f"{who} is running", err=True)
     _serve(coordinator, home, run_s, parent)
     lock.release()
+
+
+def _check_cluster(network: Network, cluster: str) -> None:
+    """Raise if there is no such cluster, or the clusters form no tree."""
+    from penstock.coordination import ClusterCoordinator  # noqa: PLC0415
+
+    ClusterCoordinator.peers_of(network, cluster)
 
 
 def _make_coordinator(

@@ -17,7 +17,7 @@ class EarlyFit(Fit):
     """Looks plans up in tables of feasible inputs with equally spaced samples, which bound the absolute error of the score.
 
     Dealing with Overload (Tatbul, Zdonik), section 3.2: steps of ``error / (m * quality)`` along each of m dimensions, or steps
-    from the size of a table. The tables are combined as in ``Fit``. Fragments are planned apart, each with its share of the error.
+    from the size of a table. The tables are combined as in ``Fit``. Fragments are planned apart, each with a share of the error.
 
     Where it fails: as ``Fit`` does. In addition, the relative error is not bounded, and near the boundary of the feasible space
     it may be several times that of ``Fit``.
