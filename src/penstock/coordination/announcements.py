@@ -87,11 +87,11 @@ class Announcements:
             self._mailbox.send(node, "announce", {"number": number})
         self._announced_s = self._clock()
 
-    def snapshot(self) -> dict[str, Any]:
+    def describe_in_force(self) -> dict[str, Any]:
         """Return the plan in force, as plain JSON values."""
         return {"number": self.number, "next": self._last_number, "body": self._limits.get(self.number or 0)}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def resume(self, state: Mapping[str, Any]) -> None:
         """Continue with a plan that was saved.
 
         Raises

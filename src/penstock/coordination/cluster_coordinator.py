@@ -213,7 +213,7 @@ class ClusterCoordinator:
             return
         measurements = [reported.to_body() for reported in self._reports.measurements.values()]
         try:
-            write_atomically(self._state, json.dumps({**self._announcements.snapshot(), "measurements": measurements}).encode())
+            write_atomically(self._state, json.dumps({**self._announcements.describe_in_force(), "measurements": measurements}).encode())
         except OSError as error:
             log.warning("the coordinator's state could not be written to %s: %s", self._state, error.strerror)
 
@@ -224,7 +224,7 @@ class ClusterCoordinator:
         try:
             content = json.loads(self._state.read_text())
             measurements = [Measurements.from_body(body) for body in content["measurements"]]
-            self._announcements.restore(content)
+            self._announcements.resume(content)
         except (OSError, ValueError, KeyError, TypeError, PenstockError) as error:
             log.warning("the coordinator's state in %s cannot be used and is ignored: %s", self._state, error)
             return

@@ -262,7 +262,7 @@ class Coordinator:
         if self._state is None:
             return
         content = {
-            **self._announcements.snapshot(),
+            **self._announcements.describe_in_force(),
             "measurements": [measurements.to_body() for measurements in self.measurements.values()],
         }
         try:
@@ -277,7 +277,7 @@ class Coordinator:
         try:
             content = json.loads(self._state.read_text())
             measurements = [Measurements.from_body(body) for body in content["measurements"]]
-            self._announcements.restore(content)
+            self._announcements.resume(content)
         except (OSError, ValueError, KeyError, TypeError, PenstockError) as error:
             log.warning("the coordinator's state in %s cannot be used and is ignored: %s", self._state, error)
             return
