@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +20,7 @@ pytest.importorskip("pyspark")
 from penstock.cluster.deployment import Deployment
 from penstock.cluster.operators import apply_operator
 from penstock.cluster.transport import DirectoryTransport
-from penstock.coordination import Fixed
+from penstock.coordination import Fixed, Limits, Manager
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.units import WholeWindows, WindowRing
 from penstock.errors import PenstockError
@@ -80,9 +82,24 @@ def write_inputs(root: Path) -> None:
             os.utime(path, (START + number, START + number))
 
 
-def run(session: SparkSession, network: Network, root: Path, keeps: dict[str, dict[str, float]]) -> dict[str, Any]:
+class Restless(Manager):
+    """Other shares of i and k with every batch, and half of x."""
+
+    name: ClassVar[str] = "restless"
+    is_guarded = False
+
+    def __init__(self, network: Network, node: str, shares: Sequence[float]) -> None:
+        super().__init__(network, node)
+        self._shares = cycle(shares)
+
+    def decide(self, rates: Mapping[str, float]) -> Limits:
+        return Limits(keep={"i": next(self._shares), "k": next(self._shares), "x": 0.5})
+
+
+def run(session: SparkSession, network: Network, root: Path, managers: Sequence[Manager]) -> dict[str, Any]:
     """Run both nodes until all rows are through; return what came out, the ledgers and the journals."""
-    runtimes = {name: node(network, name, root, Fixed(network, name, keep), pace_s=0.1) for name, keep in keeps.items()}
+    keeps = [manager.node for manager in managers]
+    runtimes = {manager.node: node(network, manager.node, root, manager, pace_s=0.1) for manager in managers}
     threads = {name: run_in_thread(runtime, session) for name, runtime in runtimes.items()}
 
     def ledger() -> dict[str, list[int]]:
@@ -157,7 +174,7 @@ def compute_fates(journal: Any, gate: str, seed_name: str) -> tuple[np.ndarray, 
 def test_results_of_a_shed_network_are_a_subset_row_for_row(session: SparkSession, network: Network, tmp_path: Path) -> None:
     whole = run_at_once(session, network)
     keeps = {"A": {"i": 0.5, "k": 0.8, "x": 0.5}, "B": {"y": 0.5, "u->n": 0.9}}  # those of i and k must become one
-    shed = run(session, network, tmp_path, keeps)
+    shed = run(session, network, tmp_path, [Fixed(network, name, of_node) for name, of_node in keeps.items()])
     all_windows, windows = count_windows(whole["windows"]), count_windows(shed["windows"])
     assert windows < all_windows, "a part of them, each with its full answer"
     # Pairs: exactly those of the keys kept, so half of them and not a quarter.
@@ -184,6 +201,40 @@ def test_results_of_a_shed_network_are_a_subset_row_for_row(session: SparkSessio
         "B u->n": [int(kept_i[:TOTAL].sum() + kept_i[AHEAD:].sum()), int(on_n[:TOTAL].sum() + on_n[AHEAD:].sum())],
     }
     assert {2 * start for start, _, _ in windows} <= {2 * START + number for number in np.flatnonzero(on_n[::50]).tolist()}
+
+
+def test_linked_gates_of_windows_decide_alike_after_a_crash(
+    session: SparkSession, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch fails after its decision, and the node comes back with a manager that would decide otherwise."""
+    write, failed = DirectoryTransport.write, []
+
+    def fail_once(transport: DirectoryTransport, arc: str, df: DataFrame, batch_id: int, rows: int | None) -> Any:
+        if arc == "u->n" and batch_id == 1 and not failed:
+            failed.append(batch_id)
+            raise OSError("the disk is gone")
+        return write(transport, arc, df, batch_id, rows)
+
+    monkeypatch.setattr(DirectoryTransport, "write", fail_once)
+    runtime = node(network, "A", tmp_path, Restless(network, "A", (0.6, 0.9, 0.3)), pace_s=0.1)
+    with pytest.raises(PenstockError, match="the disk is gone"):
+        runtime.run(seconds=60, spark=session)
+    before = read_journal(tmp_path / "nodes" / "A" / "queries" / "u" / "penstock")
+    assert before.decision_for(1) is not None, "the decision was journaled before the batch failed"
+    shed = run(
+        session, network, tmp_path, [Restless(network, "A", (0.15, 0.2, 0.8)), Fixed(network, "B", {"y": 0.5, "u->n": 1.0})]
+    )
+    after = shed["journals"]["A u"]
+    assert after.decision_for(1).gates == before.decision_for(1).gates
+    assert len({decision.gates["i"] for decision in after.decisions}) > 1
+    group = next(unit.group for gate, unit in derive_drops(network).units.items() if gate.name == "i")
+    kept_i, decided_i = compute_fates(after, "i", group)
+    kept_k, decided_k = compute_fates(after, "k", group)
+    assert decided_i == decided_k
+    assert kept_i.tolist() == kept_k.tolist()
+    assert shed["ledger"]["A i"] == [TOTAL, int(kept_i[:TOTAL].sum())]
+    assert shed["ledger"]["A k"] == [TOTAL, int(kept_i[AHEAD:].sum())]
+    assert count_windows(shed["windows"]) < count_windows(run_at_once(session, network)["windows"])
 
 
 def test_units_that_spark_cant_keep_whole_are_refused(session: SparkSession, tmp_path: Path, network: Network) -> None:

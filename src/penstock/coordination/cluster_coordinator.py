@@ -213,7 +213,9 @@ class ClusterCoordinator:
             return
         measurements = [reported.to_body() for reported in self._reports.measurements.values()]
         try:
-            write_atomically(self._state, json.dumps({**self._announcements.describe_in_force(), "measurements": measurements}).encode())
+            write_atomically(
+                self._state, json.dumps({**self._announcements.describe_in_force(), "measurements": measurements}).encode()
+            )
         except OSError as error:
             log.warning("the coordinator's state could not be written to %s: %s", self._state, error.strerror)
 

@@ -107,7 +107,8 @@ class Coordinator:
         self._facts = Facts.from_declaration(network)  # as measured
         self._planned_with = self._facts
         self._planner = self._make_planner()
-        # What a join with windows in seconds puts out depends on the rates, so that flows differ by more than their numbers.
+        # What a join with windows in seconds puts out depends on the rates, so flows differ by more than their numbers, until it
+        # has been measured.
         self._entry_flows = None if network.bilinear else Flows(network, entries=True)
         self._refusal: str | None = None
         self._failure: str | None = None
@@ -127,6 +128,10 @@ class Coordinator:
         """Let the planner plan for the network as measured: one that plans at the moment takes new numbers, others start anew."""
         if self.method in _BOUNDED or self._entry_flows is None:
             self._planner = self._make_planner()
+            if self._entry_flows is None:
+                network = apply_measurements(self.network, self.measurements)
+                if all(network.operators[name].side_rates is not None for name in network.bilinear):
+                    self._entry_flows = Flows(network, entries=True)
         else:
             self._planner.update(self._facts)
         if self._entry_flows is not None:

@@ -303,7 +303,7 @@ class DFit(Manager):
             "entries": None if self.table is None else len(self.table),
             "tables_built": self.tables_built,
             "plans": "exact" if self._program.has_plans else "table" if self.table is not None else "scaled",
-            "trouble": self.trouble,
+            "trouble": self._program.trouble or self.trouble,
             "waiting_for": self._child_tables.missing,
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -172,47 +172,52 @@ class _Post:
         self.parties: dict[str, Any] = {}  # each has ``step``
         self.boxes: defaultdict[str, list[Message]] = defaultdict(list)
         self.messages: Counter[str] = Counter()
+        self._ranks: dict[str, int] = {}
+        self._waiting: list[tuple[int, str]] = []
+        self._awake: set[str] = set()
 
     def add(self, name: str, party: Any) -> None:
         self.parties[name] = party
+        self._ranks[name] = -len(self._ranks)
 
     def mailbox(self, name: str) -> _PostMailbox:
         return _PostMailbox(self, name)
 
+    def send(self, message: Message) -> None:
+        self.messages[message.kind] += 1
+        self.boxes[message.to].append(message)
+        self._wake(message.to)
+
+    def _wake(self, name: str) -> None:
+        if name in self._ranks and name not in self._awake:  # while parties are added, messages wait
+            self._awake.add(name)
+            heapq.heappush(self._waiting, (self._ranks[name], name))
+
     def deliver(self, start: Collection[str]) -> None:
         """Let these parties act, then those that they reach, until nobody has anything to send; always the lowest first."""
-        ranks = {name: -rank for rank, name in enumerate(self.parties)}
-        waiting = [(ranks[name], name) for name in start]
-        heapq.heapify(waiting)
-        while waiting:
-            _, name = heapq.heappop(waiting)
+        for name in start:
+            self._wake(name)
+        while self._waiting:
+            _, name = heapq.heappop(self._waiting)
+            self._awake.discard(name)
             self.parties[name].step()
-            awake = {party for _, party in waiting}
-            for to in _with_mail(self.boxes):
-                if to not in awake:
-                    heapq.heappush(waiting, (ranks[to], to))
 
 
 class _PostMailbox:
     """The mailbox of one party."""
 
     def __init__(self, post: _Post, me: str) -> None:
-        self._post, self._me = post, me
+        self._post, self._me, self._number = post, me, 0
         self.ignored: Counter[str] = Counter()
 
     def send(self, to: str, kind: str, body: Mapping[str, Any], *, replaces: bool = True) -> bool:  # noqa: ARG002 - all arrive
-        post = self._post
-        post.messages[kind] += 1
+        self._number += 1
         copy = json.loads(json.dumps(body, allow_nan=False))
-        post.boxes[to].append(Message(self._me, to, 1, sum(post.messages.values()), kind, copy, 0.0))
+        self._post.send(Message(self._me, to, 1, self._number, kind, copy, 0.0))
         return True
 
     def receive(self) -> list[Message]:
         return self._post.boxes.pop(self._me, [])
-
-
-def _with_mail(boxes: Mapping[str, list[Message]]) -> Iterable[str]:
-    return [name for name, messages in boxes.items() if messages]
 
 
 def _find_shares(limits: Limits, rates: Mapping[str, float]) -> dict[str, float]:

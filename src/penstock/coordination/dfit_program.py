@@ -41,6 +41,8 @@ class SubtreeProgram:
         self._flows: Flows | None = None
         self._program: InequalityProgram | None = None
         self._sent: Inequalities | None = None
+        self.trouble: str | None = None
+        """Why there is no plan though all inequalities are here."""
 
     # -- what it knows -------------------------------------------------------------------------------------------------
 
@@ -80,9 +82,12 @@ class SubtreeProgram:
             self._is_stale = True
         elif self._is_stale and all(child in self._of_children for child in self._children):
             self._is_stale = False
-            self._flows = Flows(part)
+            self._flows, self._program, self.trouble = Flows(part), None, None
             children = [self._of_children[child] for child in self._children]
-            self._program = InequalityProgram(combine_inequalities(self._flows, children))
+            try:
+                self._program = InequalityProgram(combine_inequalities(self._flows, children))
+            except PenstockError as error:  # numbers too far apart: rates are scaled by one factor
+                self.trouble = str(error)
 
     @property
     def has_plans(self) -> bool:

@@ -20,6 +20,7 @@ __all__ = ["COORDINATOR", "Follower"]
 COORDINATOR = "coordinator"
 _MOST_PLANS = 256
 _LEAST_CHANGE = 0.005
+_DIGITS = 7
 
 
 class Follower(Manager):
@@ -171,6 +172,24 @@ class ChangeReport:
         self._told[changed] = now[changed]
         self._last = [self._last[1], changed] if not is_whole else [np.zeros(0, dtype=np.int64), changed]
         names = table.names if is_whole else [table.names[position] for position in changed.tolist()]
-        operators = dict(zip(names, now[changed].tolist(), strict=True))
-        body = {"node": measurements.node, "capacity": measurements.capacity, "rates": dict(measurements.rates)}
-        return {**body, "operators": operators, "is_whole": is_whole}
+        numbers = _shorten(now[changed]) if self._least_change else now[changed]
+        return {
+            "node": measurements.node,
+            "capacity": measurements.capacity,
+            "rates": dict(measurements.rates),
+            "names": list(names),
+            "costs": numbers[:, 0].tolist(),
+            "selectivities": numbers[:, 1].tolist(),
+            "is_whole": is_whole,
+        }
+
+
+def _shorten(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return numbers with few digits, which take half the time to write.
+
+    >>> _shorten(np.array([0.0012345678912345, 0.0])).tolist()
+    [0.001234568, 0.0]
+    """
+    scales = 10.0 ** (_DIGITS - 1 - np.floor(np.log10(np.where(numbers > 0, numbers, 1.0))))
+    shortened: NDArray[np.float64] = np.where(np.isfinite(scales), np.round(numbers * scales) / scales, numbers)
+    return shortened

@@ -187,7 +187,7 @@ def test_reports_hold_what_has_changed_and_repeat_what_was_not_read() -> None:
 
     def take(*costs: float) -> list[str]:
         table = OperatorTable(("a", "b", "c"), np.array([[cost, 0.0, 1.0, 0.0] for cost in costs]))
-        return list(report.take(Measurements("A", 1.0, table, {"i": 1.0}))["operators"])
+        return list(report.take(Measurements("A", 1.0, table, {"i": 1.0}))["names"])
 
     assert take(1.0, 1.0, 1.0) == ["a", "b", "c"]
     assert take(1.001, 1.0, 1.0) == []

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.network_dfit import binary_tree
 from benchmarks.support.dfit_trees import PeerTree, TreeMailbox, measure_at_random, overload, random_node_tree
-from penstock.coordination import DFit, Measurements, Message, dfit_tables
+from penstock.coordination import DFit, Measurements, Message, dfit_program, dfit_tables
 from penstock.coordination.measurements import OperatorMeasurements, remove_rate_bounds
 from penstock.errors import PenstockError
 from penstock.network import Network, NetworkBuilder
@@ -234,6 +234,17 @@ def test_a_restarted_node_gets_inequalities_again(monkeypatch: pytest.MonkeyPatc
     TreeMailbox(tree.peers).deliver(tree.peers)
     assert tree.peers["A"].status()["plans"] == "exact"
     assert tree.shed({"i1": 1.0, "i2": 1.0}).score == pytest.approx(0.6)
+
+
+def test_numbers_that_the_solver_rejects_leave_the_scaled_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = figure1(1.0)
+    monkeypatch.setattr(FitNode, "table", refuse)
+    tree = PeerTree(network, 0.1)
+    monkeypatch.setattr(dfit_program, "InequalityProgram", refuse)
+    tree.learn([slower(network, "A", 3.0)])
+    assert tree.peers["A"].status()["trouble"] == "too large"
+    assert tree.peers["A"].status()["plans"] == "scaled"
+    assert tree.shed({"i1": 1.0, "i2": 1.0}).score == pytest.approx(2 / 9)
 
 
 def test_inequalities_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,34 @@ def test_nodes_under_a_coordinator_get_the_same_keep_for_both_sides_of_a_join(tm
         assert of_arc == 1.0, "what has come through already stays"
 
 
+def test_a_coordinator_plans_in_place_once_a_timed_join_is_measured(tmp_path: Path) -> None:
+    nodes = {node: DirectoryMailbox(tmp_path, node, [COORDINATOR], "x") for node in ("A", "B")}
+    coordinator = Coordinator(JOIN, DirectoryMailbox(tmp_path, COORDINATOR, ["A", "B"], "x"), "exact")
+
+    def report(cost: float, ratio: float | None) -> tuple[object, float]:
+        """Report costs and what the join puts out per row; return the planner and how far its score is from a new one's."""
+        measured = {
+            "A": Measurements("A", 0.9, {"a": OperatorMeasurements(0.002, 0.0, 1.0, 0.0)}, {"x": 800.0}),
+            "B": Measurements(
+                "B", 0.9, {} if ratio is None else {"j": OperatorMeasurements(cost, 0.0, ratio, 0.0)}, {"y": 900.0, "a->j": 400.0}
+            ),
+        }
+        for node, measurements in measured.items():
+            nodes[node].send(COORDINATOR, "measurements", measurements.to_body())
+        coordinator.step()
+        assert coordinator.trouble is None
+        best = Exact(apply_measurements(JOIN, measured)).plan({"x": 800.0, "y": 900.0})
+        assert coordinator.status()["keep"] == pytest.approx(best.keep)
+        return coordinator._planner, coordinator.status()["score"] / best.score
+
+    assert report(0.001, None)[1] == pytest.approx(1.0)
+    first, share = report(0.001, 2.5)
+    assert share == pytest.approx(1.0)
+    second, share = report(0.002, 1.5)
+    assert share == pytest.approx(1.0)
+    assert second is first, "new numbers, the same program"
+
+
 def test_a_timed_join_is_measured_in_rows_out_per_row_in() -> None:
     """Whole keys leave that ratio as it is, whatever the keep; the share of pairs that match would change with it."""
     statistics = NodeStatistics(JOIN, {"j": ["j"]})
