@@ -164,13 +164,15 @@ class InequalityProgram:
     ----------
     inequalities
         The inequalities.
+    before
+        The program of the same nodes with other numbers, if there is one: its last basis is where the first plan starts from.
 
     """
 
-    def __init__(self, inequalities: Inequalities) -> None:
+    def __init__(self, inequalities: Inequalities, before: InequalityProgram | None = None) -> None:
         self.inequalities = inequalities
         limits, entering = inequalities.limits, inequalities.entering
-        self._first = limits.height
+        self._first, self._size = limits.height, (inequalities.worth.size, limits.height, entering.height)
         self._scale = _row_scales(entering)
         rows = np.concatenate([limits.rows, entering.rows + limits.height])
         columns = np.concatenate([limits.columns, entering.columns])
@@ -184,6 +186,8 @@ class InequalityProgram:
         most = np.full(worth.size, highspy.kHighsInf)
         layout = Layout.of(rows, columns, worth.size)
         self._model = pass_model(worth / self._worth_scale, most, (lower, upper), layout, values)
+        if before is not None and before._size == self._size:
+            self._model.setBasis(before._model.getBasis())
 
     def solve(self, rates: Vector) -> tuple[float, Vector]:
         """Return the best score at these rates, by column, and x.
