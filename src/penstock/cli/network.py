@@ -54,6 +54,14 @@ def _find_unit(drops: Drops, location: Location) -> GateUnit | None:
     return drops.units.get(GateId(location.node or "", location.name))
 
 
+def _explain_clusters(network: Network) -> str | None:
+    """Return why clusters, and the nodes that are in none, do not form a tree; ``None`` if they do."""
+    from penstock.network import Coefficients  # noqa: PLC0415
+    from penstock.network.clusters import merge_clusters  # noqa: PLC0415
+
+    return Coefficients(merge_clusters(network)).not_a_tree
+
+
 def _to_dict(network: Network, coefficients: Coefficients, drops: Drops) -> dict[str, Any]:
     max_rates = {name: _find_max_rate(network, coefficients, name) for name in network.inputs}
     return {
@@ -72,6 +80,8 @@ def _to_dict(network: Network, coefficients: Coefficients, drops: Drops) -> dict
         "locations": [location.name for location in coefficients.locations],
         "tree": coefficients.not_a_tree is None,
         "not_a_tree": coefficients.not_a_tree,
+        "clusters": {name: list(members) for name, members in network.clusters.items()},
+        "clusters_not_a_tree": _explain_clusters(network),
         "parents": {name: list(parents) for name, parents in coefficients.parents.items()},
         "fragments": [list(nodes) for nodes in coefficients.fragments],
         "bilinear": list(network.bilinear),
@@ -101,6 +111,9 @@ def _show(network: Network, coefficients: Coefficients, drops: Drops) -> None:
     console.print(f"drop locations ({len(names):,}): {shown}", markup=False)
     not_a_tree = coefficients.not_a_tree
     console.print("nodes: a tree" if not_a_tree is None else f"nodes: not a tree, because {not_a_tree}", markup=False)
+    if network.clusters:
+        reason = _explain_clusters(network)
+        console.print("clusters: a tree" if reason is None else f"clusters: not a tree, because {reason}", markup=False)
     console.print(f"fragments that can be planned independently: {len(coefficients.fragments):,}", markup=False)
     for group in drops.ties.groups:
         console.print(f"with one keep, to drop the same: {', '.join(group)}", markup=False)

@@ -82,13 +82,15 @@ class SubtreeProgram:
             self._is_stale = True
         elif self._is_stale and all(child in self._of_children for child in self._children):
             self._is_stale = False
-            before = self._program
-            self._flows, self._program, self.trouble = Flows(part), None, None
-            children = [self._of_children[child] for child in self._children]
+            self._flows, self.trouble = Flows(part), None
+            inequalities = combine_inequalities(self._flows, [self._of_children[child] for child in self._children])
             try:
-                self._program = InequalityProgram(combine_inequalities(self._flows, children), before)
+                if self._program is None:
+                    self._program = InequalityProgram(inequalities)
+                else:
+                    self._program.update(inequalities)
             except PenstockError as error:  # numbers too far apart: rates are scaled by one factor
-                self.trouble = str(error)
+                self._program, self.trouble = None, str(error)
 
     @property
     def has_plans(self) -> bool:

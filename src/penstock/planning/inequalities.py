@@ -164,12 +164,20 @@ class InequalityProgram:
     ----------
     inequalities
         The inequalities.
-    before
-        The program of the same nodes with other numbers, if there is one: its last basis is where the first plan starts from.
 
     """
 
-    def __init__(self, inequalities: Inequalities, before: InequalityProgram | None = None) -> None:
+    def __init__(self, inequalities: Inequalities) -> None:
+        self._load(inequalities)
+
+    def update(self, inequalities: Inequalities) -> None:
+        """Plan under other inequalities from now on, if possible starting from the last basis."""
+        before, size = self._model, self._size
+        self._load(inequalities)
+        if size == self._size:
+            self._model.setBasis(before.getBasis())
+
+    def _load(self, inequalities: Inequalities) -> None:
         self.inequalities = inequalities
         limits, entering = inequalities.limits, inequalities.entering
         self._first, self._size = limits.height, (inequalities.worth.size, limits.height, entering.height)
@@ -180,14 +188,12 @@ class InequalityProgram:
         worth = inequalities.worth
         positive = worth[worth > 0]
         # Scale by the smallest positive worth, or HiGHS would treat it as zero; but keep the largest within HiGHS's range too.
-        self._worth_scale = 1e3 * max(float(positive.min()), 1e-9 * float(positive.max())) if positive.size else 1.0
+        scale = 1e3 * max(float(positive.min()), 1e-9 * float(positive.max())) if positive.size else 1.0
         upper = np.concatenate([inequalities.upper, np.zeros(entering.height)])
         lower = np.full(upper.size, -highspy.kHighsInf)
         most = np.full(worth.size, highspy.kHighsInf)
         layout = Layout.of(rows, columns, worth.size)
-        self._model = pass_model(worth / self._worth_scale, most, (lower, upper), layout, values)
-        if before is not None and before._size == self._size:
-            self._model.setBasis(before._model.getBasis())
+        self._model = pass_model(worth / scale, most, (lower, upper), layout, values)
 
     def solve(self, rates: Vector) -> tuple[float, Vector]:
         """Return the best score at these rates, by column, and x.

@@ -59,3 +59,16 @@ def test_network_and_plan_show_what_is_dropped_whole(capsys: pytest.CaptureFixtu
 
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "can't be read" in fails(capsys, "network", str(tmp_path / "none.yaml"))
+
+
+def test_clusters_are_shown_with_whether_they_form_a_tree(tmp_path: Path) -> None:
+    example = Path(NETWORK).parent / "clusters.yaml"
+    shown = runner.invoke(app, ["network", str(example)]).stdout
+    assert "nodes: not a tree, because node 'w3' has 2 parents" in shown
+    assert "clusters: a tree" in shown
+    path = tmp_path / "network.yaml"
+    path.write_text(example.read_text().replace("[w1, w2, w3]", "[w1, w3]"))
+    assert "clusters: not a tree, because" in runner.invoke(app, ["network", str(path)]).stdout
+    values = json.loads(runner.invoke(app, ["network", str(example), "--json"]).stdout)
+    assert values["clusters"] == {"west": ["w1", "w2", "w3"], "east": ["e1", "e2"]}
+    assert values["clusters_not_a_tree"] is None

@@ -10,12 +10,13 @@ import pytest
 
 from benchmarks.network_dfit import binary_tree
 from benchmarks.support.dfit_trees import PeerTree, TreeMailbox, measure_at_random, overload, random_node_tree
-from penstock.coordination import DFit, Measurements, Message, dfit_program, dfit_tables
+from penstock.coordination import DFit, Measurements, Message, dfit_tables
 from penstock.coordination.measurements import OperatorMeasurements, remove_rate_bounds
 from penstock.errors import PenstockError
 from penstock.network import Network, NetworkBuilder
 from penstock.planning import Exact, FitNode
 from penstock.planning.flows import Flows
+from penstock.planning.inequalities import InequalityProgram
 from tests.networks import figure7, overloading_rates, random_tree
 from tests.unit.coordination.engine import UNIT, Engine, figure1
 
@@ -240,7 +241,7 @@ def test_numbers_that_the_solver_rejects_leave_the_scaled_rates(monkeypatch: pyt
     network = figure1(1.0)
     monkeypatch.setattr(FitNode, "table", refuse)
     tree = PeerTree(network, 0.1)
-    monkeypatch.setattr(dfit_program, "InequalityProgram", refuse)
+    monkeypatch.setattr(InequalityProgram, "update", refuse)
     tree.learn([slower(network, "A", 3.0)])
     assert tree.peers["A"].status()["trouble"] == "too large"
     assert tree.peers["A"].status()["plans"] == "scaled"
