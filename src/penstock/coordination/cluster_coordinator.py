@@ -20,7 +20,7 @@ from penstock.coordination.measurements import Measurements, entries_of
 from penstock.coordination.reports import Reports, read_rates
 from penstock.errors import PenstockError
 from penstock.filesystem import write_atomically
-from penstock.network.clusters import merge_clusters, part_of_cluster
+from penstock.network.clusters import part_of_cluster
 from penstock.network.coefficients import Coefficients
 from penstock.network.model import ARROW, Network
 
@@ -254,8 +254,6 @@ def _make_peer(network: Network, cluster: str, epsilon: float) -> DFit:
     if cluster not in network.clusters:
         known = ", ".join(network.clusters) or "none: list them in the network's file, such as clusters: {west: [A, B]}"
         raise PenstockError(f"there is no cluster {cluster!r}; there are {known}")
-    if not merge_clusters(network).by_node[cluster]:
-        raise PenstockError(f"no operator runs on a node of cluster {cluster!r}, so there is nothing to plan")
     return DFit(network, cluster, epsilon)
 
 

@@ -72,7 +72,7 @@ class DFit(Manager):
     Raises
     ------
     PenstockError
-        If the nodes do not form a tree, or the network has bandwidths or floors.
+        If the nodes do not form a tree, the network has bandwidths or floors, or the node runs nothing.
 
     References
     ----------
@@ -93,6 +93,9 @@ class DFit(Manager):
     ) -> None:
         known = survey if survey is not None else Survey(network)
         network = known.network
+        if node not in known.trees:
+            what = "no operator runs on a node of cluster" if known.is_cluster(node) else "no operator runs on node"
+            raise PenstockError(f"{what} {node!r}, so D-FIT has nothing to plan there: place one, or remove it")
         super().__init__(network, node)
         bounds, shares = known.bounds, ErrorShares.of(epsilon, known, node)
         self.parent = next(iter(bounds.parents[node]), None)

@@ -175,7 +175,8 @@ def test_what_is_no_cluster_is_named() -> None:
         ClusterCoordinator.peers_of(network, "north")
     with pytest.raises(PenstockError, match=r"there is no cluster 'north'; there are none: list them .* clusters: "):
         ClusterCoordinator.peers_of(replace(network, clusters={}), "north")
-    idle = replace(network, nodes={**network.nodes, "E": replace(network.nodes["A"], name="E")}, clusters={"rest": ("E",)})
+    nodes, clusters = {**network.nodes, "E": replace(network.nodes["A"], name="E")}, {**network.clusters, "rest": ("E",)}
+    idle = replace(network, nodes=nodes, clusters=clusters)
     with pytest.raises(PenstockError, match="no operator runs on a node of cluster 'rest'"):
         ClusterCoordinator.peers_of(idle, "rest")
 

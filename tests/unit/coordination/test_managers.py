@@ -77,3 +77,11 @@ def test_d_fit_refuses_what_is_no_tree() -> None:
     with pytest.raises(PenstockError, match=r"D-FIT needs a tree of nodes, and node 'C' has 2 parents: A, B: run a coordinator"):
         manager_named("d-fit", network, "A")
     assert isinstance(manager_named("exact", network, "A"), Follower)
+
+
+def test_d_fit_names_a_node_that_runs_nothing() -> None:
+    builder = NetworkBuilder().node("A").node("Z").input("i").operator("a", "A", "i", cost=1.0).output("q", "a")
+    with pytest.raises(PenstockError, match="no operator runs on node 'Z', so D-FIT has nothing to plan there"):
+        manager_named("d-fit", builder.build(), "Z")
+    with pytest.raises(PenstockError, match="no operator runs on a node of cluster 'rest', so D-FIT has nothing to plan there"):
+        manager_named("d-fit", builder.cluster("rest", "Z").build(), "Z")
