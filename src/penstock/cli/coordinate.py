@@ -16,6 +16,7 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.cluster.channels import Channels
     from penstock.cluster.run_directory import RunDirectory
     from penstock.coordination import ClusterCoordinator, Coordinator
     from penstock.network import Network
@@ -24,6 +25,7 @@ __all__ = ["coordinate"]
 
 _POLL_S = 0.02
 _STATUS_S = 1.0
+_WATCH_S = 2.0
 METHODS = ("exact", "solver", "solver-w", "fit")
 
 
@@ -37,7 +39,8 @@ def coordinate(  # noqa: PLR0917 - options of a command
     parent: int | None = typer.Option(None, "--parent", hidden=True),
 ) -> None:
     """Coordinate the nodes of a network or a cluster: collect what they measure, plan for all of them, and announce the plan."""
-    from penstock.cluster.run_directory import RunDirectory  # noqa: PLC0415 - commands load what they need
+    from penstock.cluster.channels import open_channels  # noqa: PLC0415 - commands load what they need
+    from penstock.cluster.run_directory import RunDirectory  # noqa: PLC0415
     from penstock.duration import parse_duration  # noqa: PLC0415
     from penstock.network import load_network  # noqa: PLC0415
 
@@ -46,7 +49,7 @@ def coordinate(  # noqa: PLR0917 - options of a command
         raise PenstockError(f"--method must be one of {', '.join(METHODS)}, got {method!r}")
     run_s = None if seconds is None else parse_duration(seconds, "--for")
     run_directory = RunDirectory(directory)
-    make: Callable[[str], Coordinator | ClusterCoordinator]
+    make: Callable[[Channels], Coordinator | ClusterCoordinator]
     if cluster is None:
         home, who = run_directory.coordinator, "the coordinator"
         make = partial(_make_coordinator, network, run_directory, method, epsilon)
@@ -56,11 +59,15 @@ def coordinate(  # noqa: PLR0917 - options of a command
         home, who = run_directory.cluster(cluster), f"the coordinator of cluster {cluster!r}"
         make = partial(_make_cluster_coordinator, network, run_directory, cluster, epsilon)
         taken = f"{who} is already running in {run_directory.root}: a cluster has only one"
-    fingerprint = run_directory.claim(network)
+    run_directory.claim(network)
     lock = run_directory.lock(home, taken)
-    coordinator = make(fingerprint)
-    typer.echo(f"{who} is running", err=True)
-    _serve(coordinator, home, run_s, parent)
+    is_over = _watch_for_end(run_s, parent)
+    channels = open_channels(network, run_directory)
+    if channels.open((), is_new=not (home / "state.json").exists(), is_over=is_over):
+        coordinator = make(channels)
+        typer.echo(f"{who} is running", err=True)
+        _serve(coordinator, channels, home, is_over)
+        channels.close()
     lock.release()
 
 
@@ -72,40 +79,48 @@ def _check_cluster(network: Network, cluster: str) -> None:
 
 
 def _make_coordinator(
-    network: Network, run_directory: RunDirectory, method: str, epsilon: float, fingerprint: str
+    network: Network, run_directory: RunDirectory, method: str, epsilon: float, channels: Channels
 ) -> Coordinator:
-    from penstock.coordination import COORDINATOR, Coordinator, DirectoryMailbox  # noqa: PLC0415
+    from penstock.coordination import COORDINATOR, Coordinator  # noqa: PLC0415
 
     nodes = tuple(dict.fromkeys(operator.node for operator in network.operators.values()))
-    mailbox = DirectoryMailbox(run_directory.messages, COORDINATOR, nodes, fingerprint)
     options = _choose_planner_options(network, method, epsilon)
+    mailbox = channels.build_mailbox(COORDINATOR, nodes)
     return Coordinator(network, mailbox, method, state=run_directory.coordinator / "state.json", **options)
 
 
 def _make_cluster_coordinator(
-    network: Network, run_directory: RunDirectory, cluster: str, epsilon: float, fingerprint: str
+    network: Network, run_directory: RunDirectory, cluster: str, epsilon: float, channels: Channels
 ) -> ClusterCoordinator:
-    from penstock.coordination import ClusterCoordinator, DirectoryMailbox  # noqa: PLC0415
+    from penstock.coordination import ClusterCoordinator  # noqa: PLC0415
 
     peers = ClusterCoordinator.peers_of(network, cluster)
-    mailbox = DirectoryMailbox(run_directory.messages, cluster, peers, fingerprint)
+    mailbox = channels.build_mailbox(cluster, peers)
     return ClusterCoordinator(network, cluster, mailbox, epsilon, state=run_directory.cluster(cluster) / "state.json")
 
 
-def _serve(coordinator: Coordinator | ClusterCoordinator, home: Path, run_s: float | None, parent: int | None) -> None:
-    """Let a coordinator act until a signal, the end of the time, or the end of the process that started this one."""
-    from penstock.cluster.status import write_status  # noqa: PLC0415
-
+def _watch_for_end(run_s: float | None, parent: int | None) -> Callable[[], bool]:
+    """Return whether to stop: after a signal, at the end of the time, or when the process that started this one has ended."""
     stop_signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, _: stop_signals.append(received))
     end_s = None if run_s is None else time.monotonic() + run_s
-    status_s = 0.0
-    while not stop_signals and (end_s is None or time.monotonic() < end_s) and parent in (None, os.getppid()):
+    return lambda: bool(stop_signals) or (end_s is not None and time.monotonic() > end_s) or parent not in (None, os.getppid())
+
+
+def _serve(coordinator: Coordinator | ClusterCoordinator, channels: Channels, home: Path, is_over: Callable[[], bool]) -> None:
+    """Let a coordinator act until it is over."""
+    from penstock.cluster.status import write_status  # noqa: PLC0415
+
+    status_s = watch_s = 0.0
+    while not is_over():
         has_announced = coordinator.step()
         if has_announced or time.monotonic() - status_s > _STATUS_S:
             write_status(home / "status.json", coordinator.status())
             status_s = time.monotonic()
+        if time.monotonic() - watch_s > _WATCH_S:
+            channels.watch()
+            watch_s = time.monotonic()
         time.sleep(_POLL_S)
 
 

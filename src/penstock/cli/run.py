@@ -44,6 +44,9 @@ def run(  # noqa: PLR0917 - options of a command
     reset: bool = typer.Option(
         False, "--reset", help="Start from scratch, even if the network has changed; earlier answers are moved aside."
     ),
+    conf: list[str] = typer.Option(
+        [], "--conf", metavar="NAME=VALUE", help="A setting of Spark for every node, such as spark.jars.packages=...; repeat it."
+    ),
     parent: int | None = typer.Option(None, "--parent", hidden=True),
 ) -> None:
     """Run a query network: each node as its own Spark application, with a gate at every drop location."""
@@ -56,6 +59,7 @@ def run(  # noqa: PLR0917 - options of a command
     pace_s = parse_duration(pace, "--pace")
     run_s = None if seconds is None else parse_duration(seconds, "--for")
     shares = _parse_shares(network, keep)
+    settings = _parse_settings(conf)
     if node is not None:
         from penstock.cluster.node import NodeRuntime, stop_on_signals  # noqa: PLC0415
         from penstock.cluster.run_directory import RunDirectory  # noqa: PLC0415
@@ -64,7 +68,8 @@ def run(  # noqa: PLR0917 - options of a command
             raise PenstockError(f"there is no node {node!r}; there are {', '.join(network.nodes)}")
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # PySpark's, with whole stack traces
         node_manager = manager_named(manager, network, node, epsilon=epsilon, keep=shares)
-        runtime = NodeRuntime(network, node, RunDirectory(directory), node_manager, pace_s=pace_s, reset=reset, parent=parent)
+        options: dict[str, Any] = {"pace_s": pace_s, "reset": reset, "conf": settings, "parent": parent}
+        runtime = NodeRuntime(network, node, RunDirectory(directory), node_manager, **options)
         stop_on_signals(runtime)
         runtime.run(run_s, on_ready=lambda: typer.echo(f"node {node} is running", err=True))
         return
@@ -72,7 +77,7 @@ def run(  # noqa: PLR0917 - options of a command
 
     for name in network.nodes:  # refuse here, once, what every node would refuse
         manager_named(manager, network, name, epsilon=epsilon, keep=shares)
-    fleet = LocalFleet(path, network, directory, manager=manager, pace=pace, epsilon=epsilon, keep=shares)
+    fleet = LocalFleet(path, network, directory, manager=manager, pace=pace, epsilon=epsilon, keep=shares, conf=settings)
     fleet.start(reset=reset)
     raise typer.Exit(_watch(fleet, run_s))
 
@@ -100,6 +105,16 @@ def _parse_shares(network: Network, text: str | None) -> dict[str, float] | None
         if name not in network.inputs and name not in arcs:
             raise PenstockError(f"--keep {item!r}: there is no input or arc {name!r}")
     return shares
+
+
+def _parse_settings(given: list[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise PenstockError(f"--conf {item!r}: write a setting of Spark as spark.name=value")
+        settings[name] = value
+    return settings
 
 
 def _watch(fleet: LocalFleet, seconds: float | None) -> int:

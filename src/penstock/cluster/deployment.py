@@ -242,11 +242,15 @@ class Deployment:
         source = entry.partition("->")[0]
         if source in self.network.inputs and entry in self.part.inputs:
             return open_stream(self.spark, self.network, source)
-        given = self.network.work.get(entry, {}).get("max_batches")
+        max_batches, max_rows = (self._read_limit(entry, name) for name in ("max_batches", "max_rows"))
+        stream = self._transport.read(self.spark, entry, self._frames[source].schema, max_batches, max_rows)
+        return add_watermark(self.network, stream)
+
+    def _read_limit(self, arc: str, name: str) -> int | None:
+        given = self.network.work.get(arc, {}).get(name)
         if given is not None and not (str(given).isdigit() and int(given) > 0):
-            raise PenstockError(f"link {entry!r}: max_batches must be a positive whole number, got {given!r}")
-        max_batches = None if given is None else int(given)
-        return add_watermark(self.network, self._transport.read(self.spark, entry, self._frames[source].schema, max_batches))
+            raise PenstockError(f"link {arc!r}: {name} must be a positive whole number, got {given!r}")
+        return None if given is None else int(given)
 
     def _build_gate(self, df: DataFrame, name: str, base_s: float) -> tuple[Gate, DataFrame]:
         unit = self._units.get(name, GateUnit())

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.cluster.channels import open_channels
 from penstock.cluster.deployment import check_deployable
 from penstock.cluster.run_directory import RunDirectory
 from penstock.cluster.status import read_status
@@ -45,6 +46,8 @@ class LocalFleet:
         The relative error that approximate planners may make.
     keep
         Fixed keep probabilities by gate, instead of a manager.
+    conf
+        Settings of Spark for every node, such as ``{"spark.jars.packages": ...}``.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class LocalFleet:
         pace: str = "2s",
         epsilon: float = 0.05,
         keep: Mapping[str, float] | None = None,
+        conf: Mapping[str, str] | None = None,
     ) -> None:
         self.network, self.run_directory = network, RunDirectory(directory)
         self._path, self._manager, self._epsilon = path, manager if keep is None else "none", epsilon
@@ -64,6 +68,8 @@ class LocalFleet:
         self._arguments = ["--dir", str(directory), "--manager", manager, "--pace", pace, "--epsilon", str(epsilon)]
         if keep is not None:
             self._arguments += ["--keep", ",".join(f"{name}={share}" for name, share in keep.items())]
+        for name, value in (conf or {}).items():
+            self._arguments += ["--conf", f"{name}={value}"]
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.logs: dict[str, Path] = {}
         self.failures: dict[str, str] = {}
@@ -75,7 +81,10 @@ class LocalFleet:
         ``reset`` starts from scratch, even if the network has changed; earlier answers are moved aside.
         """
         check_deployable(self.network)
+        channels = open_channels(self.network, self.run_directory)
         self.run_directory.claim(self.network, reset=reset)
+        if reset:
+            channels.reset()
         for node in self.network.nodes:
             self.start_process(node)
         if self._manager in CENTRAL:

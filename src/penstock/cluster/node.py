@@ -13,16 +13,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.cluster.channels import Channels, open_channels
 from penstock.cluster.deployment import DeployedQuery, Deployment
 from penstock.cluster.failures import describe_failure
 from penstock.cluster.node_query import AgentController, drive_query
 from penstock.cluster.run_directory import RunDirectory
 from penstock.cluster.status import write_status
-from penstock.cluster.transport import DirectoryTransport
-from penstock.coordination import DirectoryMailbox, Manager
+from penstock.coordination import Manager
 from penstock.coordination.agent import Agent
 from penstock.errors import PenstockError
 from penstock.network.model import Network
+from penstock.network.queries import queries_of
 from penstock.spark.batch_driver import BatchDriver
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.replay import register_replay
@@ -36,6 +37,11 @@ __all__ = ["NodeRuntime", "stop_on_signals"]
 log = logging.getLogger("penstock")
 
 _EXCHANGE_S = 0.05
+_WATCH_S, _RELEASE_S = 2.0, 20.0
+
+
+class _ChannelsLostError(PenstockError):
+    """What carries rows is away; the queries start again when it is back."""
 
 
 class NodeRuntime:
@@ -56,7 +62,10 @@ class NodeRuntime:
         if node not in network.nodes:
             raise PenstockError(f"there is no node {node!r}; there are {', '.join(network.nodes)}")
         self.network, self.node, self.run_directory, self.pace_s = network, node, run_directory, pace_s
-        self._fingerprint = run_directory.claim(network, reset=reset)
+        self._channels: Channels = open_channels(network, run_directory)
+        run_directory.claim(network, reset=reset)
+        if reset:
+            self._channels.reset()
         self._directory = run_directory.node(node)
         taken = f"node {node!r} runs already in {run_directory.root}: a node is one process"
         self._lock = run_directory.lock(self._directory, taken)
@@ -77,29 +86,53 @@ class NodeRuntime:
 
         Without a session of the caller's it starts one of its own, with as many cores as the node has capacity.
         """
+        end_s = math.inf if seconds is None else time.monotonic() + seconds
         cores = max(1, math.ceil(self.network.nodes[self.node].capacity))
-        transport = DirectoryTransport(self.run_directory.arcs)
         session = spark
         if session is None:
             session = local_session(f"node-{self.node}", cores=cores, scratch=self._directory / "spark", **self._conf)
         try:
             register_replay(session)
-            deployment = Deployment(session, self.network, self.node, transport, self.run_directory.outputs)
-            for note in deployment.notes:
-                log.warning("%s", note)
-            mailbox = None
-            if self._manager.peers:
-                mailbox = DirectoryMailbox(self.run_directory.messages, self.node, self._manager.peers, self._fingerprint)
-            operators = {query.plan.name: query.plan.operators for query in deployment.queries}
-            agent = Agent(self.network, self.node, self._manager, mailbox, self.pace_s, queries=operators)
-            self._serve(deployment, agent, seconds, on_ready)
+            while not self._is_over(end_s):
+                try:
+                    self._run_queries(session, end_s, on_ready)
+                except _ChannelsLostError as error:
+                    log.warning("%s", error)
+                    self._shut()
+                on_ready = None
         finally:
             self._shut()
             if spark is None:
                 session.stop()
             self._lock.release()
 
-    def _serve(self, deployment: Deployment, agent: Agent, seconds: float | None, on_ready: Callable[[], None] | None) -> None:
+    def _is_over(self, end_s: float) -> bool:
+        """Whether it was told to stop, its time is over, or whoever started it is gone."""
+        return self._stop.is_set() or time.monotonic() > end_s or (self._parent is not None and os.getppid() != self._parent)
+
+    def _run_queries(self, session: SparkSession, end_s: float, on_ready: Callable[[], None] | None) -> None:
+        """Start the queries and serve them until it is over."""
+        is_new = not any((self._directory / "queries").glob("*/offsets/[0-9]*"))
+        if not self._channels.open(self._list_arcs(), is_new=is_new, is_over=lambda: self._is_over(end_s)):
+            return
+        transport = self._channels.build_transport(self._stop)
+        deployment = Deployment(session, self.network, self.node, transport, self.run_directory.outputs)
+        for note in deployment.notes:
+            log.warning("%s", note)
+        peers = self._manager.peers
+        mailbox = self._channels.build_mailbox(self.node, peers) if peers else None
+        operators = {query.plan.name: query.plan.operators for query in deployment.queries}
+        agent = Agent(self.network, self.node, self._manager, mailbox, self.pace_s, queries=operators)
+        self._serve(deployment, agent, end_s, on_ready)
+
+    def _list_arcs(self) -> list[str]:
+        """Return the arcs that this node writes or reads through the channels."""
+        plans, part = queries_of(self.network, self.node)
+        ends = [end for plan in plans for _, end in plan.ends if end not in self.network.outputs]
+        outside = {name for name in part.inputs if name.partition("->")[0] in self.network.inputs}
+        return list(dict.fromkeys([*ends, *(entry for plan in plans for entry in plan.entries if entry not in outside)]))
+
+    def _serve(self, deployment: Deployment, agent: Agent, end_s: float, on_ready: Callable[[], None] | None) -> None:
         for query in deployment.queries:
             self._open(query, agent)
         agent.exchange_messages()  # with what was learnt before a restart, from all journals
@@ -107,17 +140,17 @@ class NodeRuntime:
             self._start(query, driver)
         if on_ready is not None:
             on_ready()
-        began, shown = time.monotonic(), 0.0
-        while not self._stop.wait(_EXCHANGE_S):
+        tasks = (
+            _Task(min(1.0, self.pace_s), lambda: self._show(agent)),
+            _Task(_WATCH_S, self._channels.watch),
+            _Task(_RELEASE_S, self._release),
+        )
+        while not self._stop.wait(_EXCHANGE_S) and not self._is_over(end_s):
             agent.exchange_messages()
             self._check_queries()
-            if time.monotonic() - shown > min(1.0, self.pace_s):
-                self._show(agent)
-                shown = time.monotonic()
-            if seconds is not None and time.monotonic() - began > seconds:
-                break
-            if self._parent is not None and os.getppid() != self._parent:  # whoever started it is gone
-                break
+            for task in tasks:
+                task.run_if_due()
+        self._stop.set()  # a batch that waits for the channels need not wait any longer
         for _, driver, controller in self._running:
             driver.stop()
             driver.guard("learn from the last batch", controller.learn)
@@ -143,7 +176,23 @@ class NodeRuntime:
         for query, driver, _ in self._running:
             if driver.query is not None and not driver.query.isActive:
                 error = str(driver.query.exception())
-                raise PenstockError(f"node {self.node!r}: {describe_failure(self.network, query.plan, error)}")
+                reason, is_passing = self._channels.judge(error)
+                if is_passing:
+                    raise _ChannelsLostError(f"node {self.node!r}: {reason}")
+                raise PenstockError(f"node {self.node!r}: {reason or describe_failure(self.network, query.plan, error)}")
+
+    def _release(self) -> None:
+        """Let the channels forget rows that were read, up to the last batch but one: a replay never goes back further."""
+        for query, _, _ in self._running:
+            checkpoint = Checkpoint(self._checkpoint_of(query))
+            committed = checkpoint.list_committed()
+            offsets = checkpoint.offsets(committed[-2]) if len(committed) > 1 else []
+            for entry, offset in zip(query.plan.entries, offsets, strict=False):
+                if entry in self._list_arcs() and offset is not None:
+                    try:
+                        self._channels.release(entry, offset)
+                    except OSError as error:
+                        log.debug("%s", error.strerror)
 
     def _show(self, agent: Agent) -> None:
         """Write what a person may want to see."""
@@ -162,6 +211,20 @@ class NodeRuntime:
             if driver.query is not None and driver.query.isActive:
                 driver.query.stop()
             driver.finish()
+        self._running.clear()
+        self._channels.close()
+
+
+class _Task:
+    """Something to do now and then."""
+
+    def __init__(self, every_s: float, action: Callable[[], None]) -> None:
+        self._every_s, self._action, self._last_s = every_s, action, 0.0
+
+    def run_if_due(self) -> None:
+        if time.monotonic() - self._last_s > self._every_s:
+            self._action()
+            self._last_s = time.monotonic()
 
 
 def stop_on_signals(runtime: NodeRuntime) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,6 +29,7 @@ __all__ = ["AgentController", "drive_query"]
 log = logging.getLogger("penstock")
 
 _COLD_BATCHES = 2
+_DENSITIES = 5
 _STAGES_REMEMBERED = 10_000
 
 
@@ -74,10 +77,16 @@ class NodeSizes:
     def __init__(self, query: DeployedQuery) -> None:
         self._query = query
         self._before: Mapping[str, GateCount] = {}
+        self._sizes: dict[str, int | None] = {}
+        self._densities: dict[str, deque[float]] = {}
 
     def note(self, counts: Mapping[str, GateCount]) -> None:
-        """Remember the counts of a batch."""
+        """Remember the counts of a batch, and how many rows its offsets had: in Kafka, a transaction's end takes one too."""
         self._before = counts
+        for name, count in counts.items():
+            size = self._sizes.get(name)
+            if size and count.offered <= size:
+                self._densities.setdefault(name, deque([1.0], maxlen=_DENSITIES)).append(count.offered / size)
 
     def read(self, checkpoint: Checkpoint, batch_id: int) -> dict[str, int]:
         """Return the rows by entry."""
@@ -87,6 +96,9 @@ class NodeSizes:
         except (OSError, ValueError, PenstockError):
             log.debug("the size of batch %d is not known", batch_id, exc_info=True)
             rows = dict.fromkeys(entries)
+        self._sizes = rows
+        dense = {name: max(self._densities.get(name, (1.0,))) for name in entries}  # the densest, so that a bound stays one
+        rows = {name: None if count is None else math.ceil(count * dense[name]) for name, count in rows.items()}
         before = {name: count.offered for name, count in self._before.items()}
         return {name: count if count is not None else before.get(name, 0) for name, count in rows.items()}
 

@@ -1,4 +1,4 @@
-"""What carries rows from one query to the next: an interface, and directories of Parquet micro-batches.
+"""What carries rows from one query to the next: an interface, and directories of Parquet micro-batches. Kafka is beside it.
 
 A micro-batch of an arc is a directory ``<arc>/batch_id=N``. It is written under a hidden name and then renamed, so readers get
 all of it or nothing. A batch that is replayed after a crash exists already, with the same rows, and is not written again. Spark's
@@ -31,13 +31,23 @@ _ROWS = re.compile(r"rows-(\d+)-")
 
 
 class Transport(Protocol):
-    """Carries the micro-batches of arcs. Another transport, such as Kafka, implements these two methods."""
+    """Carries the micro-batches of arcs."""
 
     def write(self, arc: str, df: DataFrame, batch_id: int, expected_rows: int | None) -> pa.Table | None:
         """Write one micro-batch, once. Return its rows if they passed through the driver, otherwise ``None``."""
 
-    def read(self, spark: SparkSession, arc: str, schema: StructType, max_batches: int | None = None) -> DataFrame:
-        """Return an arc as a stream that reads at most ``max_batches`` micro-batches at a time."""
+    def read(
+        self,
+        spark: SparkSession,
+        arc: str,
+        schema: StructType,
+        max_batches: int | None = None,
+        max_rows: int | None = None,
+    ) -> DataFrame:
+        """Return an arc as a stream that reads at most ``max_batches`` micro-batches, or ``max_rows`` rows, at a time.
+
+        Which of the two can be limited depends on the transport; the other is refused.
+        """
 
 
 class DirectoryTransport:
@@ -98,8 +108,17 @@ class DirectoryTransport:
             if number <= batch_id - _RETAINED_BATCHES and not any(old.glob("*.parquet")):
                 shutil.rmtree(old, ignore_errors=True)
 
-    def read(self, spark: SparkSession, arc: str, schema: StructType, max_batches: int | None = None) -> DataFrame:
+    def read(
+        self,
+        spark: SparkSession,
+        arc: str,
+        schema: StructType,
+        max_batches: int | None = None,
+        max_rows: int | None = None,
+    ) -> DataFrame:
         """Return an arc as a stream that reads at most ``max_batches`` micro-batches at a time."""
+        if max_rows is not None:
+            raise PenstockError(f"link {arc!r}: max_rows is for Kafka; through a directory, say max_batches")
         directory = self.directory(arc)
         directory.mkdir(parents=True, exist_ok=True)
         reader = spark.readStream.schema(schema).option("recursiveFileLookup", "true").option("cleanSource", "delete")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.network.model import ARROW, Network
+from penstock.network.transport_settings import DIRECTORY
 
 __all__ = ["describe_changes", "describe_network", "fingerprint"]
 
@@ -38,6 +39,8 @@ def describe_network(network: Network) -> dict[str, dict[str, Any]]:
             parts[f"link {name}"] = _describe_work(network, name)
     for name, output in network.outputs.items():
         parts[f"output {name}"] = {"from": output.source, **_describe_work(network, name)}
+    if network.transport.kind != DIRECTORY:  # the default leaves no trace, so that older directories still fit
+        parts["transport"] = {"kind": network.transport.kind, "name": network.transport.name}
     return parts
 
 

@@ -26,7 +26,7 @@ import xxhash
 from penstock.errors import PenstockError
 from penstock.filesystem import write_atomically
 
-__all__ = ["DirectoryMailbox", "Mailbox", "Message", "NoMailbox"]
+__all__ = ["DirectoryMailbox", "Mailbox", "Message", "NoMailbox", "decode_message", "encode_message"]
 
 _FORMAT = "penstock-message-1"
 _NAME = re.compile(r"(\d{9})-(\d{12})\.json")
@@ -50,7 +50,7 @@ class Message:
 
 
 class Mailbox(Protocol):
-    """Carries messages. Another transport, such as Kafka, implements these two methods."""
+    """Carries messages: through a directory, or through a topic of Kafka (``topic_mailbox``)."""
 
     ignored: Counter[str]
     """How many messages were ignored, by reason."""
@@ -170,19 +170,9 @@ class DirectoryMailbox:
             for path in unread:
                 path.unlink(missing_ok=True)
         self._number += 1
-        content = {
-            "from": self.me,
-            "to": to,
-            "epoch": self._epoch,
-            "number": self._number,
-            "kind": kind,
-            "network": self._network,
-            "sent_s": time.time(),
-            "body": dict(body),
-        }
+        message = Message(self.me, to, self._epoch, self._number, kind, dict(body), time.time())
         path = self._root / to / self.me / _file_name(self._epoch, self._number)
-        encoded = json.dumps(content, separators=(",", ":")).encode()
-        write_atomically(path, f"{_FORMAT} {xxhash.xxh64_hexdigest(encoded)}\n".encode() + encoded)
+        write_atomically(path, encode_message(message, self._network))
         self._unread[to, kind] = [path] if replaces else [*unread, path]
         return not unread
 
@@ -230,25 +220,19 @@ class DirectoryMailbox:
             return None  # the sender has replaced it
         except OSError:
             content = b""
-        body, reason = _verify_checksum(content)
-        if body is not None:
-            message, reason = self._check(body, path)
-            if message is not None:
+        message, network, reason = decode_message(content)
+        if message is not None:
+            reason = self._find_fault(message, network, path)
+            if not reason:
                 return message
         self._count_once(path, reason)
         return None
 
-    def _check(self, body: bytes, path: Path) -> tuple[Message | None, str]:
-        """Return the message if it is for this receiver, or why not."""
-        parsed = _parse(body)
-        if parsed is None:
-            return None, "foreign"
-        message, network = parsed
+    def _find_fault(self, message: Message, network: str, path: Path) -> str:
+        """Return why a message is not for this receiver; nothing if it is."""
         if message.sender != path.parent.name or message.to != self.me or network != self._network:
-            return None, "foreign"
-        if path.name != _file_name(message.epoch, message.number):
-            return None, "duplicated"  # a copy under another name
-        return message, ""
+            return "foreign"
+        return "" if path.name == _file_name(message.epoch, message.number) else "duplicated"  # a copy under another name
 
     def _count_once(self, path: Path, reason: str) -> None:
         """Count a file that is not ours to delete, the first time only."""
@@ -268,6 +252,29 @@ def _read_state(path: Path) -> tuple[dict[str, Position], int]:
         return {str(peer): (int(pair[0]), int(pair[1])) for peer, pair in state["seen"].items()}, int(state["epoch"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
         return {}, 0
+
+
+def encode_message(message: Message, network: str) -> bytes:
+    """Return a message about a network as bytes, with a checksum."""
+    content = {
+        "from": message.sender,
+        "to": message.to,
+        "epoch": message.epoch,
+        "number": message.number,
+        "kind": message.kind,
+        "network": network,
+        "sent_s": message.sent_s,
+        "body": dict(message.body),
+    }
+    encoded = json.dumps(content, separators=(",", ":")).encode()
+    return f"{_FORMAT} {xxhash.xxh64_hexdigest(encoded)}\n".encode() + encoded
+
+
+def decode_message(content: bytes) -> tuple[Message | None, str, str]:
+    """Return a message, its network, and if there is no message, why: it is *torn* or *foreign*."""
+    body, reason = _verify_checksum(content)
+    parsed = None if body is None else _parse(body)
+    return (None, "", reason or "foreign") if parsed is None else (*parsed, "")
 
 
 def _verify_checksum(content: bytes) -> tuple[bytes | None, str]:

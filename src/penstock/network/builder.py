@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from penstock.errors import PenstockError
 from penstock.network.model import ARROW, Drop, Input, Kind, Network, Node, Operator, Output
+from penstock.network.transport_settings import TransportSettings
 
 __all__ = ["NetworkBuilder"]
 
@@ -44,6 +45,7 @@ class NetworkBuilder:
         self._bandwidths: dict[str, float] = {}
         self._work: dict[str, Mapping[str, Any]] = {}
         self._clusters: dict[str, tuple[str, ...]] = {}
+        self._transport = TransportSettings()
 
     def node(self, name: str, capacity: float = 1.0, *, line: int | None = None) -> Self:
         """Add a node that provides ``capacity`` CPU seconds per second."""
@@ -138,6 +140,11 @@ class NetworkBuilder:
         self._bandwidths[f"{source}{ARROW}{target}"] = bandwidth
         return self
 
+    def transport(self, settings: TransportSettings) -> Self:
+        """Say what carries rows and messages between nodes; a shared directory unless it is said."""
+        self._transport = settings
+        return self
+
     def note_work(self, name: str, does: Mapping[str, Any] | None) -> None:
         """Record what a part reads, does or writes; for an arc, how many of its micro-batches are read at once."""
         if does:
@@ -155,7 +162,8 @@ class NetworkBuilder:
             if not members:
                 raise PenstockError(f"the network has no {name}")
         parts = (self._nodes, self._inputs, self._operators, self._outputs, self._bandwidths, self._work, self._clusters)
-        return Network(*(dict(part) for part in parts))  # type: ignore[arg-type]  # copies: the builder may add more later
+        copies = (dict(part) for part in parts)  # the builder may add more later
+        return Network(*copies, self._transport)  # type: ignore[arg-type]
 
 
 def _check_name(kind: str, name: str, members: dict[str, object] | object, line: int | None) -> None:

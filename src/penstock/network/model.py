@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from penstock.errors import PenstockError
+from penstock.network.transport_settings import TransportSettings
 
 __all__ = ["Drop", "Input", "Kind", "Network", "Node", "Operator", "Output", "arc_name"]
 
@@ -191,6 +192,8 @@ class Network:
     """By input, operator, output or arc: what it reads, does or writes when the network runs. Planners ignore it."""
     clusters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By name: nodes that D-FIT plans for as one. Other planners ignore it."""
+    transport: TransportSettings = field(default_factory=TransportSettings)
+    """What carries rows and messages between nodes when the network runs."""
     order: tuple[str, ...] = field(init=False)
     consumers: Mapping[str, tuple[str, ...]] = field(init=False, repr=False)
     """By input and operator: the operators and outputs that it feeds."""

@@ -14,7 +14,8 @@
 Windows with a unit, such as ``[10s, 5s]``, are in time; without a unit they are in tuples. ``drop`` of an aggregate or a join
 says what is dropped whole before it: ``rows``, ``keys`` or ``windows``. ``clusters`` are nodes that D-FIT plans for as one. To
 run the network on Spark, say in the same file what its parts read, do and write: ``format`` and ``options`` for an input or an
-output; ``where``, ``select``, ``group`` and ``agg``, ``on`` and ``how``, ``busy``, or ``function`` for an operator.
+output; ``where``, ``select``, ``group`` and ``agg``, ``on`` and ``how``, ``busy``, or ``function`` for an operator. ``transport``
+says what carries rows between nodes: ``directory``, or ``{kind: kafka, servers: ...}``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from penstock.errors import PenstockError
 from penstock.network.builder import NetworkBuilder
 from penstock.network.garbage import pause_collector
 from penstock.network.model import Drop, Kind, Network
+from penstock.network.transport_settings import TransportSettings, read_transport
 from penstock.network.yaml_nodes import compose_yaml
 
 __all__ = ["load_network", "parse_network"]
@@ -48,14 +50,15 @@ _EXAMPLES: Mapping[str, str] = {
     "outputs": "from: a1, weight: 1",
     "links": "bandwidth: 100",
 }
-_SECTIONS = (*_EXAMPLES, "clusters")
+_TRANSPORT = "transport"
+_SECTIONS = (*_EXAMPLES, "clusters", _TRANSPORT)
 # What a part reads, does or writes when the network runs; planners ignore it.
 _WORK: Mapping[str, tuple[str, ...]] = {
     "node": (),
     "input": ("format", "options", "schema", "arrival", "watermark"),
     "operator": ("where", "select", "group", "agg", "on", "how", "busy", "function"),
     "output": ("format", "options", "path"),
-    "link": ("max_batches",),
+    "link": ("max_batches", "max_rows"),
 }
 
 
@@ -74,13 +77,13 @@ def load_network(path: str | Path) -> Network:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise PenstockError(f"{path}: the network can't be read: {reason}") from error
     try:
-        return parse_network(text)
+        return parse_network(text, path.stem)
     except PenstockError as error:
         raise PenstockError(f"{path}: {error}") from error
 
 
-def parse_network(text: str) -> Network:
-    """Read a network from YAML text.
+def parse_network(text: str, name: str = "network") -> Network:
+    """Read a network from YAML text. Its topics in Kafka, if it has any, are named after ``name`` unless the text names them.
 
     Raises
     ------
@@ -103,10 +106,10 @@ def parse_network(text: str) -> Network:
     penstock.errors.PenstockError: line 1: node 'A': capacity must be a number, got 'none'
     """
     with pause_collector():
-        return _read_network(text)
+        return _read_network(text, name)
 
 
-def _read_network(text: str) -> Network:
+def _read_network(text: str, network_name: str) -> Network:
     try:
         root = compose_yaml(text)
     except yaml.YAMLError as error:
@@ -117,6 +120,9 @@ def _read_network(text: str) -> Network:
         raise PenstockError(f"not a network: expected the sections {', '.join(_SECTIONS)}")
     builder = NetworkBuilder()
     sections = _read_sections(root)
+    for key, value in root.value:
+        if key.value == _TRANSPORT:
+            builder.transport(_read_transport(value, network_name))
     for name, values in _members(sections, "nodes"):
         fields = _Fields("node", name, values)
         builder.node(name, fields.number("capacity", 1.0), line=fields.line)
@@ -151,11 +157,28 @@ def _read_clusters(sections: Mapping[str, yaml.MappingNode]) -> Iterator[tuple[s
         yield key.value, tuple(item.value for item in items), _line(key)
 
 
+def _read_transport(node: yaml.Node, network_name: str) -> TransportSettings:
+    """Read the section ``transport``: a kind alone, or a mapping."""
+    fields: dict[str, object] = {}
+    if isinstance(node, yaml.ScalarNode):
+        fields["kind"] = node.value
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            pairs = isinstance(value, yaml.MappingNode)
+            fields[str(key.value)] = {str(name.value): str(item.value) for name, item in value.value} if pairs else value.value
+    else:
+        raise PenstockError(f"line {_line(node)}: transport must be a kind, or a mapping such as {{kind: kafka, servers: ...}}")
+    try:
+        return read_transport(fields, network_name)
+    except PenstockError as error:
+        raise PenstockError(f"line {_line(node)}: {error}") from error
+
+
 def _add_link(builder: NetworkBuilder, fields: _Fields, name: str) -> None:
     source, arrow, target = name.partition("->")
     if not arrow:
         raise PenstockError(f"line {fields.line}: link {name!r}: an arc is written 'a1->b1'")
-    if fields.has("bandwidth") or not fields.has("max_batches"):
+    if fields.has("bandwidth") or not (fields.has("max_batches") or fields.has("max_rows")):
         builder.link(source, target, fields.number("bandwidth"))
     builder.note_work(name, fields.work())
 
@@ -184,6 +207,8 @@ def _read_sections(root: yaml.MappingNode) -> dict[str, yaml.MappingNode]:
             raise PenstockError(f"line {_line(key)}: unknown section {_show(key)}; known sections: {', '.join(_SECTIONS)}")
         if key.value in sections:
             raise PenstockError(f"line {_line(key)}: section {key.value!r} appears twice")
+        if key.value == _TRANSPORT:
+            continue
         if not isinstance(value, yaml.MappingNode):
             raise PenstockError(f"line {_line(value)}: {key.value} must map names to values, such as {{A: {{...}}}}")
         sections[key.value] = value

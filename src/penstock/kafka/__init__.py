@@ -1,0 +1,1 @@
+"""Kafka without Spark: topics that carry a network, and the rate that a producer may send."""
