@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli.coordinate import coordinate
 from penstock.cli.demo import demo
+from penstock.cli.feedback import feedback
 from penstock.cli.network import network
 from penstock.cli.plan import plan
 from penstock.cli.replay_shed import replay_shed
@@ -36,6 +37,7 @@ app.command()(run)
 app.command()(coordinate)
 app.command()(stats)
 app.command()(watch)
+app.command()(feedback)
 app.command(name="shed-offsets")(shed_offsets)
 app.command(name="replay-shed")(replay_shed)
 

@@ -29,14 +29,40 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from penstock.errors import PenstockError
+from penstock.feedback.admitted_rate import WEIGHT_HEADER
 
-__all__ = ["estimated_avg", "estimated_count", "estimated_sum", "estimated_total"]
+__all__ = ["estimated_avg", "estimated_count", "estimated_sum", "estimated_total", "source_weight"]
 
 _SIGNS = 24  # more would make the error more certain, and the plan longer, which Spark builds again for every micro-batch
 _SALT = "penstock signs"
 _ROUNDING = 1e-14
 
 ColumnOrName = Column | str
+
+
+def source_weight(headers: ColumnOrName = "headers") -> Column:
+    """Return the weight that a row of Kafka got at its source: how many rows it stands for, before any gate.
+
+    A producer that samples (``penstock.feedback.AdmittedRate``) writes it to the header ``penstock-weight``. A row without that
+    header stands for itself, and so does one whose weight is no number of at least 1. Weights multiply: behind a gate with
+    ``weight_column="w"``, a row stands for ``w * source_weight()`` rows.
+
+    Parameters
+    ----------
+    headers
+        Kafka's headers; read the topic with the option ``includeHeaders``.
+
+    Examples
+    --------
+    ::
+
+        kept = shedder.gate(clicks, name="clicks", arrival="timestamp", weight_column="w")
+        kept = kept.withColumn("w", F.col("w") * pf.source_weight())
+    """
+    mine = F.filter(_to_column(headers), lambda header: header["key"] == WEIGHT_HEADER)
+    weight = F.get(mine, F.size(mine) - 1)["value"].cast("string").try_cast("double")  # the last one, as Kafka's clients do
+    is_weight = (weight >= 1.0) & (weight < F.lit(float("inf")))
+    return F.when(is_weight, weight).otherwise(F.lit(1.0))
 
 
 def estimated_count(
