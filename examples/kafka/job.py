@@ -2,6 +2,8 @@
 
 Start a broker (``docker compose up -d`` in this directory), then ``python examples/kafka/producer.py`` in one terminal and
 ``python examples/kafka/job.py`` in another. The gate stands before anything is parsed, so a row that is shed costs only its scan.
+With ``--rates 127.0.0.1:8077`` for the job and ``--rates http://127.0.0.1:8077`` for the producer, the producer leaves rows out
+before they cross the network; the counts stay right, because each row carries its weight.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +21,7 @@ from pyspark.sql import functions as F
 
 from penstock import Shedder
 from penstock import functions as pf
+from penstock.feedback import Feedback
 
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
@@ -28,6 +32,7 @@ def main() -> None:
     parser.add_argument("--servers", default="127.0.0.1:9092", help="bootstrap servers")
     parser.add_argument("--topic", default="clicks")
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--rates", metavar="HOST:PORT", help="where to tell producers what share of their rows to send")
     parser.add_argument("--jars", help="jars of the connector, where spark.jars.packages can't be had")
     options = parser.parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark's workers run the python3 on PATH, without penstock
@@ -36,9 +41,10 @@ def main() -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", options.servers)
-    clicks = reader.option("subscribe", options.topic).option("startingOffsets", "latest").load()
+    clicks = reader.option("subscribe", options.topic).option("startingOffsets", "latest").option("includeHeaders", "true").load()
     with tempfile.TemporaryDirectory() as checkpoint, Shedder("2s") as shedder:
         kept = shedder.gate(clicks, name="clicks", arrival="timestamp", weight_column="w")
+        kept = kept.withColumn("w", F.col("w") * pf.source_weight())  # a row that a producer sampled stands for more
         parsed = kept.select(
             "w", F.from_json(F.col("value").cast("string"), "user bigint, page string, ms double").alias("click")
         )
@@ -47,8 +53,10 @@ def main() -> None:
         )
         query = shedder.foreach_batch(pages, show, checkpoint=checkpoint, output_mode="update")
         end_s = time.time() + options.seconds
-        while query.isActive and time.time() < end_s:
-            time.sleep(0.5)
+        told = Feedback(checkpoint, {"clicks": options.topic}, http=options.rates) if options.rates else nullcontext()
+        with told:
+            while query.isActive and time.time() < end_s:
+                time.sleep(0.5)
         print(shedder.report())
 
 

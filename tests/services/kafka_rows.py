@@ -72,3 +72,13 @@ def wait_until(is_so: Callable[[], Any], query: Any = None, seconds: float = 60.
         assert query is None or query.exception() is None, query.exception()
         assert time.monotonic() < end_s, "it did not come true in time"
         time.sleep(0.05)
+
+
+def process_all(query: Any) -> None:
+    """Wait until all rows are processed that are in the topics now.
+
+    Spark's own call returns when a trigger finds no rows. That may be one that has asked Kafka before the last rows came, which
+    on a busy machine takes its time; after a second call it is a trigger that began later.
+    """
+    query.processAllAvailable()
+    query.processAllAvailable()

@@ -20,7 +20,7 @@ from penstock.journal import JournalState, read_journal
 from penstock.spark.checkpoint import Checkpoint
 from penstock.testing.kafka import KafkaBroker
 
-from .kafka_rows import Notebook, produce, wait_until
+from .kafka_rows import Notebook, process_all, produce, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,10 +52,10 @@ class Run:
         with shedder:
             writer = gated.writeStream.format("parquet").option("path", str(self.path / "sink"))
             query = shedder.start(writer.option("checkpointLocation", str(self.checkpoint)), by=by)  # type: ignore[arg-type]
-            query.processAllAvailable()
+            process_all(query)
             if during is not None:
                 during(query)
-                query.processAllAvailable()
+                process_all(query)
         self.errors = shedder.report().errors
         return shedder
 
@@ -265,7 +265,7 @@ def test_by_arrival_the_backlog_in_the_topic_is_seen(
         wait_until(lambda: Checkpoint(tmp_path / "c").list_planned(), query)
         produce(broker, topic, range(1, 5_001), partitions=2)
         wait_until(lambda: controller.seen, query)
-        query.processAllAvailable()
+        process_all(query)
         wait_until(lambda: sum(seen.offered for seen in controller.seen) == 5_100, query)
     assert sum(controller.seen[0].backlog_rows.values()) == 5_000
     assert sum(controller.seen[-1].backlog_rows.values()) == 0
