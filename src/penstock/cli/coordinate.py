@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ def coordinate(  # noqa: PLR0917 - options of a command
     parent: int | None = typer.Option(None, "--parent", hidden=True),
 ) -> None:
     """Coordinate the nodes of a network or a cluster: collect what they measure, plan for all of them, and announce the plan."""
-    from penstock.cluster.channels import open_channels  # noqa: PLC0415 - commands load what they need
+    from penstock.cluster.channels import ChannelsLostError, open_channels  # noqa: PLC0415 - commands load what they need
     from penstock.cluster.run_directory import RunDirectory  # noqa: PLC0415
     from penstock.duration import parse_duration  # noqa: PLC0415
     from penstock.network import load_network  # noqa: PLC0415
@@ -63,8 +64,11 @@ def coordinate(  # noqa: PLR0917 - options of a command
     lock = run_directory.lock(home, taken)
     is_over = _watch_for_end(run_s, parent)
     channels = open_channels(network, run_directory)
-    if channels.open((), is_new=not (home / "state.json").exists(), is_over=is_over):
-        coordinator = make(channels)
+    coordinator = None
+    while coordinator is None and channels.open((), is_new=not (home / "state.json").exists(), is_over=is_over):
+        with suppress(ChannelsLostError):  # it is waited for
+            coordinator = make(channels)
+    if coordinator is not None:
         typer.echo(f"{who} is running", err=True)
         _serve(coordinator, channels, home, is_over)
         channels.close()

@@ -24,7 +24,7 @@ from penstock.network.transport_settings import KAFKA
 if TYPE_CHECKING:
     from penstock.cluster.transport import Transport
 
-__all__ = ["Channels", "DirectoryChannels", "KafkaChannels", "list_arcs", "open_channels"]
+__all__ = ["Channels", "ChannelsLostError", "DirectoryChannels", "KafkaChannels", "list_arcs", "open_channels"]
 
 log = logging.getLogger("penstock")
 
@@ -38,6 +38,10 @@ _LOST = (
     r"KAFKA_DATA_LOSS|OffsetOutOfRangeException|Some data may have been lost|UnknownTopic|UNKNOWN_TOPIC|not present in metadata"
     r"|is gone from Kafka"
 )
+
+
+class ChannelsLostError(PenstockError):
+    """What carries rows and messages is away; all can begin again when it is back."""
 
 
 class Channels(Protocol):
@@ -197,9 +201,19 @@ class KafkaChannels:
         return KafkaTransport(self.settings, self._arcs, self._partitions, stop)
 
     def build_mailbox(self, me: str, peers: Collection[str]) -> Mailbox:
-        """Return what carries the messages of a party."""
+        """Return what carries the messages of a party.
+
+        Raises
+        ------
+        ChannelsLostError
+            If Kafka has gone meanwhile.
+        """
         self._log = self._open_log()
-        return TopicMailbox(self._log, me, peers, fingerprint(self._network))
+        try:
+            return TopicMailbox(self._log, me, peers, fingerprint(self._network))
+        except OSError as error:
+            self.close()
+            raise ChannelsLostError(str(error.strerror)) from error
 
     def watch(self) -> None:
         """Say once when no broker answers, and once when one does again."""

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.channels import Channels, open_channels
+from penstock.cluster.channels import Channels, ChannelsLostError, open_channels
 from penstock.cluster.deployment import DeployedQuery, Deployment
 from penstock.cluster.failures import describe_failure
 from penstock.cluster.node_query import AgentController, drive_query
@@ -38,10 +38,6 @@ log = logging.getLogger("penstock")
 
 _EXCHANGE_S = 0.05
 _WATCH_S, _RELEASE_S = 2.0, 20.0
-
-
-class _ChannelsLostError(PenstockError):
-    """What carries rows is away; the queries start again when it is back."""
 
 
 class NodeRuntime:
@@ -86,34 +82,33 @@ class NodeRuntime:
 
         Without a session of the caller's it starts one of its own, with as many cores as the node has capacity.
         """
-        end_s = math.inf if seconds is None else time.monotonic() + seconds
+        clock = _Clock(seconds)
         cores = max(1, math.ceil(self.network.nodes[self.node].capacity))
         session = spark
         if session is None:
             session = local_session(f"node-{self.node}", cores=cores, scratch=self._directory / "spark", **self._conf)
         try:
             register_replay(session)
-            while not self._is_over(end_s):
+            while not self._is_over(clock):
                 try:
-                    self._run_queries(session, end_s, on_ready)
-                except _ChannelsLostError as error:
+                    self._run_queries(session, clock, on_ready)
+                except ChannelsLostError as error:
                     log.warning("%s", error)
                     self._shut()
-                on_ready = None
         finally:
             self._shut()
             if spark is None:
                 session.stop()
             self._lock.release()
 
-    def _is_over(self, end_s: float) -> bool:
+    def _is_over(self, clock: _Clock) -> bool:
         """Whether it was told to stop, its time is over, or whoever started it is gone."""
-        return self._stop.is_set() or time.monotonic() > end_s or (self._parent is not None and os.getppid() != self._parent)
+        return self._stop.is_set() or clock.is_over or (self._parent is not None and os.getppid() != self._parent)
 
-    def _run_queries(self, session: SparkSession, end_s: float, on_ready: Callable[[], None] | None) -> None:
+    def _run_queries(self, session: SparkSession, clock: _Clock, on_ready: Callable[[], None] | None) -> None:
         """Start the queries and serve them until it is over."""
         is_new = not any((self._directory / "queries").glob("*/offsets/[0-9]*"))
-        if not self._channels.open(self._list_arcs(), is_new=is_new, is_over=lambda: self._is_over(end_s)):
+        if not self._channels.open(self._list_arcs(), is_new=is_new, is_over=lambda: self._is_over(clock)):
             return
         transport = self._channels.build_transport(self._stop)
         deployment = Deployment(session, self.network, self.node, transport, self.run_directory.outputs)
@@ -123,7 +118,7 @@ class NodeRuntime:
         mailbox = self._channels.build_mailbox(self.node, peers) if peers else None
         operators = {query.plan.name: query.plan.operators for query in deployment.queries}
         agent = Agent(self.network, self.node, self._manager, mailbox, self.pace_s, queries=operators)
-        self._serve(deployment, agent, end_s, on_ready)
+        self._serve(deployment, agent, clock, on_ready)
 
     def _list_arcs(self) -> list[str]:
         """Return the arcs that this node writes or reads through the channels."""
@@ -132,20 +127,20 @@ class NodeRuntime:
         outside = {name for name in part.inputs if name.partition("->")[0] in self.network.inputs}
         return list(dict.fromkeys([*ends, *(entry for plan in plans for entry in plan.entries if entry not in outside)]))
 
-    def _serve(self, deployment: Deployment, agent: Agent, end_s: float, on_ready: Callable[[], None] | None) -> None:
+    def _serve(self, deployment: Deployment, agent: Agent, clock: _Clock, on_ready: Callable[[], None] | None) -> None:
         for query in deployment.queries:
             self._open(query, agent)
         agent.exchange_messages()  # with what was learnt before a restart, from all journals
         for query, driver, _ in self._running:
             self._start(query, driver)
-        if on_ready is not None:
+        if clock.start() and on_ready is not None:
             on_ready()
         tasks = (
             _Task(min(1.0, self.pace_s), lambda: self._show(agent)),
             _Task(_WATCH_S, self._channels.watch),
             _Task(_RELEASE_S, self._release),
         )
-        while not self._stop.wait(_EXCHANGE_S) and not self._is_over(end_s):
+        while not self._stop.wait(_EXCHANGE_S) and not self._is_over(clock):
             agent.exchange_messages()
             self._check_queries()
             for task in tasks:
@@ -178,7 +173,7 @@ class NodeRuntime:
                 error = str(driver.query.exception())
                 reason, is_passing = self._channels.judge(error)
                 if is_passing:
-                    raise _ChannelsLostError(f"node {self.node!r}: {reason}")
+                    raise ChannelsLostError(f"node {self.node!r}: {reason}")
                 raise PenstockError(f"node {self.node!r}: {reason or describe_failure(self.network, query.plan, error)}")
 
     def _release(self) -> None:
@@ -213,6 +208,26 @@ class NodeRuntime:
             driver.finish()
         self._running.clear()
         self._channels.close()
+
+
+class _Clock:
+    """How long a node runs: from its first query on, or from the start if it never gets there."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = math.inf if seconds is None else seconds
+        self._end_s = time.monotonic() + self._seconds
+        self._has_started = False
+
+    def start(self) -> bool:
+        """Begin to count; return whether this is the first time."""
+        if self._has_started:
+            return False
+        self._has_started, self._end_s = True, time.monotonic() + self._seconds
+        return True
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self._end_s
 
 
 class _Task:

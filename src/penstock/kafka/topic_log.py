@@ -32,9 +32,19 @@ class KafkaTopicLog:
         self._consumer.assign([kafka.TopicPartition(topic, 0, kafka.OFFSET_BEGINNING)])
 
     def append(self, key: str, value: bytes | None) -> None:
-        """Append a record; it is sent in the background, in order. ``None`` removes the key."""
-        self._producer.produce(self._topic, key=key.encode(), value=value, partition=0)
-        self._producer.poll(0)
+        """Append a record; it is sent in the background, in order. ``None`` removes the key.
+
+        Raises
+        ------
+        OSError
+            If too many records wait for a broker.
+        """
+        try:
+            self._producer.produce(self._topic, key=key.encode(), value=value, partition=0)
+        except BufferError:
+            raise OSError(None, f"Kafka at {self._servers} has not answered for so long that nothing more can wait") from None
+        finally:
+            self._producer.poll(0)
 
     def flush(self) -> None:
         """Wait until all that was appended is stored.

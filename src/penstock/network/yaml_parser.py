@@ -202,11 +202,13 @@ def _add_operator(builder: NetworkBuilder, fields: _Fields, name: str) -> None:
 
 def _read_sections(root: yaml.MappingNode) -> dict[str, yaml.MappingNode]:
     sections: dict[str, yaml.MappingNode] = {}
+    names: set[str] = set()
     for key, value in root.value:
         if not isinstance(key, yaml.ScalarNode) or key.value not in _SECTIONS:
             raise PenstockError(f"line {_line(key)}: unknown section {_show(key)}; known sections: {', '.join(_SECTIONS)}")
-        if key.value in sections:
+        if key.value in names:
             raise PenstockError(f"line {_line(key)}: section {key.value!r} appears twice")
+        names.add(key.value)
         if key.value == _TRANSPORT:
             continue
         if not isinstance(value, yaml.MappingNode):
