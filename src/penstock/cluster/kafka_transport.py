@@ -114,5 +114,4 @@ class _Texts:
 
     def __iter__(self) -> Iterator[bytes]:
         for chunk in self._column.chunks:
-            for text in chunk:
-                yield text.as_py().encode()
+            yield from chunk.cast("binary").to_pylist()

@@ -133,6 +133,8 @@ class BatchProducer:
                 f"topic {self._topic}: a row is larger than Kafka takes; raise message.max.bytes in the transport's options, "
                 "and max.message.bytes of the topic"
             )
+        if "AUTH" in reason.name():
+            raise PenstockError(f"topic {self._topic}: Kafka at {self._servers} refuses access: {reason.str()}")
         if reason.name() in _GONE:
             self._check_topic()
 
