@@ -8,9 +8,24 @@ from typing import Any
 
 from penstock.errors import PenstockError
 
-__all__ = ["client_settings", "is_answering", "load_client"]
+__all__ = ["NoAnswerError", "client_settings", "is_answering", "load_client"]
 
 _CONNECT_S = 2.0
+
+
+class NoAnswerError(OSError):
+    """Kafka does not answer; that passes, as a full disk does.
+
+    >>> str(NoAnswerError("Kafka at host:9092 does not answer"))
+    'Kafka at host:9092 does not answer'
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(None, message)
+
+    def __str__(self) -> str:
+        """Return the message alone: there is no number to it."""
+        return str(self.strerror)
 
 
 def load_client(module: str = "confluent_kafka") -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.kafka.client import client_settings, load_client
+from penstock.kafka.client import NoAnswerError, client_settings, load_client
 
 __all__ = ["TopicAdmin"]
 
@@ -36,13 +36,13 @@ class TopicAdmin:
 
         Raises
         ------
-        OSError
+        NoAnswerError
             If no broker answers.
         """
         try:
             topics = self._client.list_topics(timeout=_ASK_S).topics
         except self._error as error:
-            raise OSError(None, f"Kafka at {self._servers} does not answer: {error.args[0].str()}") from None
+            raise NoAnswerError(f"Kafka at {self._servers} does not answer: {error.args[0].str()}") from None
         return {name: len(topic.partitions) for name, topic in topics.items()}
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, object]) -> None:
@@ -78,7 +78,7 @@ class TopicAdmin:
             try:
                 deleted.result(_ASK_S)
             except self._error as error:
-                raise OSError(None, f"read rows of {topic} could not be deleted: {error.args[0].str()}") from None
+                raise NoAnswerError(f"read rows of {topic} could not be deleted: {error.args[0].str()}") from None
 
     def _wait_until(self, topic: str, *, is_there: bool) -> None:
         import time  # noqa: PLC0415 - only here

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.kafka.client import client_settings, load_client
+from penstock.kafka.client import NoAnswerError, client_settings, load_client
 
 __all__ = ["COMPACTED", "KafkaTopicLog"]
 
@@ -36,13 +36,13 @@ class KafkaTopicLog:
 
         Raises
         ------
-        OSError
+        NoAnswerError
             If too many records wait for a broker.
         """
         try:
             self._producer.produce(self._topic, key=key.encode(), value=value, partition=0)
         except BufferError:
-            raise OSError(None, f"Kafka at {self._servers} has not answered for so long that nothing more can wait") from None
+            raise NoAnswerError(f"Kafka at {self._servers} has not answered for so long that nothing more can wait") from None
         finally:
             self._producer.poll(0)
 
@@ -51,11 +51,11 @@ class KafkaTopicLog:
 
         Raises
         ------
-        OSError
+        NoAnswerError
             If it was not, in time. It is still under way.
         """
         if self._producer.flush(_FLUSH_S):
-            raise OSError(None, f"Kafka at {self._servers} does not answer")
+            raise NoAnswerError(f"Kafka at {self._servers} does not answer")
 
     def read(self) -> list[tuple[str, bytes | None]]:
         """Return what was appended since the last call, by anyone, without waiting."""
@@ -69,7 +69,7 @@ class KafkaTopicLog:
 
         Raises
         ------
-        OSError
+        NoAnswerError
             If that takes too long.
         """
         import time  # noqa: PLC0415 - only here
@@ -83,7 +83,7 @@ class KafkaTopicLog:
                 record = self._open(message)
                 if record is not None:
                     records.append(record)
-        raise OSError(None, f"topic {self._topic} of Kafka at {self._servers} can't be read")
+        raise NoAnswerError(f"topic {self._topic} of Kafka at {self._servers} can't be read")
 
     def close(self) -> None:
         """Send what is under way if that goes quickly, and let go of the broker."""
