@@ -260,7 +260,7 @@ class Run:
 
     def read_output(self) -> list[int]:
         files = sorted((self.root / "outputs" / "q").glob("*.parquet"))
-        return [number for file in files for number in pq.read_table(file)["number"].to_pylist()]
+        return [number for file in files for number in pq.read_table(file)["seq"].to_pylist()]
 
 
 def test_rows_come_out_once_through_kills_and_restarts_of_the_broker(
