@@ -4,7 +4,11 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo demo-kafka test test-services check bench clean java
+# Versions of Spark that the matrix runs on; each gets an environment of its own.
+VERSIONS ?= 3.5 4.0 4.1 4.2
+MATRIX := $(addprefix test-spark-,$(VERSIONS))
+
+.PHONY: demo demo-kafka test test-services test-matrix $(MATRIX) check bench clean java
 
 demo: $(READY) java
 	$(BIN)/penstock demo $(ARGS)
@@ -27,6 +31,22 @@ endif
 test-services: $(READY) java
 	$(BIN)/python -m pytest tests/services -rs $(ARGS)
 
+# The Spark tests on each older version, one after the other: make test-matrix VERSIONS="4.0 4.2" ARGS="-k gate".
+test-matrix:
+	@status=0; for target in $(MATRIX); do $(MAKE) --no-print-directory $$target || status=1; done; exit $$status
+
+$(MATRIX): test-spark-%: .venv-%/.ready java
+	.venv-$*/bin/python -m pytest tests/spark -rs $(ARGS)
+
+# Everything as pinned, but for Spark itself.
+.venv-%/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-$*
+	grep -v -e '^pyspark==' -e '^py4j==' constraints.txt > .venv-$*/constraints.txt
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-$*/constraints.txt --editable '.[dev]' 'pyspark==$*.*'
+	@touch $@
+
+.PRECIOUS: .venv-%/.ready
+
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -47,4 +67,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo
+	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis demo

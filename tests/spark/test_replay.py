@@ -16,6 +16,7 @@ import pytest
 from pyarrow import parquet
 
 pytest.importorskip("pyspark")
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="the replay source needs Spark 4.2")
 
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -24,9 +25,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from penstock.errors import PenstockError
 from penstock.simulation.traffic import b_model, constant
 from penstock.spark.offsets import rows_between
-from penstock.spark.replay import ReplaySource, register_replay
 from penstock.spark.replay import reader as replay_reader
+from penstock.spark.replay import register_replay
 from penstock.spark.replay.reader import ReplayReader
+from penstock.spark.replay.source import ReplaySource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

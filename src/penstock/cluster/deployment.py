@@ -21,6 +21,7 @@ from penstock.network.queries import NodeQuery, queries_of
 from penstock.spark.catalyst import RowMeter, new_tag, tag_condition
 from penstock.spark.columns import bigint
 from penstock.spark.gates import Gate, GateSpecification, build_gate
+from penstock.spark.versions import internals_of
 from penstock.spark.writers import build_writer
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ class Deployment:
         options = dict(work.get("options", {}))
         path = str(work.get("path", self._outputs / name)) if kind not in ("console", "memory", "noop") else None
         if kind == "noop":
-            return lambda df, _: df.toArrow()
+            return lambda df, _: internals_of(df.sparkSession).to_arrow(df)
         if kind == "parquet" and not options and ":" not in str(path).split("/", 1)[0]:
             return _CollectingWriter(Path(str(path)))
         try:
@@ -293,7 +294,7 @@ class _CollectingWriter:
     def __call__(self, df: DataFrame, batch_id: int) -> pa.Table:
         import pyarrow.parquet as pq  # noqa: PLC0415 - pyarrow loads it slowly
 
-        table = df.toArrow()
+        table = internals_of(df.sparkSession).to_arrow(df)
         if table.num_rows:
             self._directory.mkdir(parents=True, exist_ok=True)
             final = self._directory / f"batch_id={batch_id:09d}.parquet"

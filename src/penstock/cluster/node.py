@@ -28,6 +28,7 @@ from penstock.spark.batch_driver import BatchDriver
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.replay import register_replay
 from penstock.spark.session import local_session
+from penstock.spark.versions import internals_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,7 +89,8 @@ class NodeRuntime:
         if session is None:
             session = local_session(f"node-{self.node}", cores=cores, scratch=self._directory / "spark", **self._conf)
         try:
-            register_replay(session)
+            if internals_of(session).has_replay:
+                register_replay(session)
             while not self._is_over(clock):
                 try:
                     self._run_queries(session, clock, on_ready)

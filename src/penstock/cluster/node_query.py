@@ -118,6 +118,9 @@ class NodeCounter:
         self.cold_batches = _COLD_BATCHES
         """Batches with rows until times say something: the first ones start workers and compile code."""
 
+    def begin(self) -> None:
+        """Nothing to do: a node's executors are in its own process."""
+
     def count(self, running: RunningQuery, df: DataFrame) -> BatchCounts:  # noqa: ARG002 - the plan has the counts
         """Return what the batch did at the gates."""
         query = self._query

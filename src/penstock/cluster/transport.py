@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import PenstockError
 from penstock.filesystem import resolve
+from penstock.spark.versions import internals_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,7 +89,7 @@ class DirectoryTransport:
         shutil.rmtree(temporary, ignore_errors=True)
         table = None
         if expected_rows is not None and expected_rows <= _MAX_DRIVER_ROWS:
-            table = df.toArrow()
+            table = internals_of(df.sparkSession).to_arrow(df)
             if table.num_rows:
                 temporary.mkdir(parents=True)
                 pq.write_table(table, temporary / f"rows-{table.num_rows}-0.parquet", coerce_timestamps="us")

@@ -7,23 +7,28 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.control.base import GateCount
+from penstock.control.base import Controller, GateCount
 from penstock.decision import BatchEnded, ByArrival
 from penstock.decision.handover import last_layout, mark_by_arrival, refuse_open_batch, was_by_arrival
 from penstock.errors import PenstockError
 from penstock.journal import Journal
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.dead_letters.letter_writer import refuse_letters
 from penstock.spark.gates import Gate
 from penstock.spark.kafka_source import SPARSE, KafkaTopics
 from penstock.spark.offsets import rows_between
+from penstock.spark.plan_checks import refuse_windows
 from penstock.spark.plan_counts import PlanCounter, read_stored_counts
 from penstock.spark.progress import Progress
 from penstock.spark.query_driver import QueryDriver
+from penstock.spark.repeated_tasks import RepeatWatch, count_once
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["ArrivalDriver", "check_arrival_columns"]
+    from penstock.decision import SlotGate
+
+__all__ = ["ArrivalDriver", "build_arrival_driver", "check_arrival_columns"]
 
 _PUBLISHING = threading.RLock()  # queries may share a gate
 
@@ -36,6 +41,17 @@ def check_arrival_columns(gates: Sequence[Gate]) -> None:
                 f"gate {gate.name!r} needs arrival=, the column of arrival times, to serve a query by arrival; "
                 "or start the query by batch"
             )
+
+
+def build_arrival_driver(
+    gates: Sequence[Gate], controller: Controller, label: str, max_loss: float, siblings: Mapping[str, QueryDriver]
+) -> ArrivalDriver:
+    """Return the driver of a query by arrival; refuse gates that can't be set that way."""
+    refuse_windows(gates)
+    refuse_letters(gates)
+    check_arrival_columns(gates)
+    states: list[SlotGate] = [gate.state for gate in gates]  # type: ignore[misc] # no windows among them
+    return ArrivalDriver(gates, ByArrival(states, controller, label, max_loss=max_loss), siblings)
 
 
 class ArrivalDriver(QueryDriver):
@@ -54,6 +70,8 @@ class ArrivalDriver(QueryDriver):
         self._topics: KafkaTopics | None = None
         self._running: tuple[int, Any] | None = None
         self._counter = PlanCounter(gates)
+        self._watch = RepeatWatch(gates[0].spark)
+        self._tracker = gates[0].spark._jsc.sc().statusTracker()
 
     def open_journal(self, location: str, query_id: str | None, *, is_new: bool) -> None:
         """Open the journal and continue where it ends."""
@@ -156,6 +174,8 @@ class ArrivalDriver(QueryDriver):
         if execution is not None:
             plan = execution.executedPlan()
             counts = self._counter.read(plan)
+            if self._watch.has_repeats(self._tracker.getJobIdsForGroup(run_id), may_wait=False):
+                counts |= self.guard("count a batch again that lost an executor", self._count_once, plan) or {}
             return counts, self._counter.count_tasks(plan, counts)
         gates = list(self.gates.values())
         store = gates[0].spark._jsparkSession.sharedState().statusStore()
@@ -163,6 +183,13 @@ class ArrivalDriver(QueryDriver):
         if stored is None:
             self.warn(f"{self.label}: Spark has let go of the counts of batch {batch_id}: raise spark.sql.ui.retainedExecutions")
         return stored, {}
+
+    def _count_once(self, plan: Any) -> dict[str, GateCount] | None:
+        """Count a batch again that lost an executor. Gates in the last stage are right: Spark counts its tasks once."""
+        counts = count_once(self._counter, plan, self._watch, run_again=None, list_jobs=list)
+        if counts is None:
+            self.warn(f"{self.label}: executors were lost, and rows of a batch may have been counted twice")
+        return counts
 
     def _execution_of(self, batch_id: int) -> Any:
         """The execution of a batch that has ended: Spark's last one, or the one that ran when the batch before ended."""

@@ -24,6 +24,7 @@ from penstock.spark.offsets import is_kafka, rows_between
 from penstock.spark.plan_counts import PlanCounter
 from penstock.spark.progress import Progress, source_name
 from penstock.spark.query_driver import QueryDriver
+from penstock.spark.repeated_tasks import RepeatWatch, count_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,6 +93,9 @@ class BatchCounter(Protocol):
     persists: bool
     """Whether batches must be persisted, to be evaluated once."""
 
+    def begin(self) -> None:
+        """A batch begins."""
+
     def count(self, running: RunningQuery, df: DataFrame) -> BatchCounts:
         """Return what the batch did at the gates."""
 
@@ -153,16 +157,47 @@ class GateCounter:
         self._counter = PlanCounter(gates)
         self._jobs = 0
         self._proven_jobs = 1
+        self._watch = RepeatWatch(gates[0].spark)
         self.persists = False
+
+    def begin(self) -> None:
+        """Remember which executors there are."""
+        self._watch.begin()
 
     def count(self, running: RunningQuery, df: DataFrame) -> BatchCounts:
         """Return what the batch did at the gates."""
         try:
             plan = running.plan()
-            counts = self._check(df, plan, self._counter.read(plan), len(running.job_ids()))
+            counts = self._counter.read(plan)
+            if self._watch.has_repeats(running.job_ids()):
+                counts |= self._count_once(running, df, plan)
+                self._jobs = len(running.job_ids())
+            else:
+                counts = self._check(df, plan, counts, len(running.job_ids()))
         finally:
-            readings = {gate.name: gate.take_reading() for gate in self._gates}  # else they would count for the next batch
+            readings = self._take_readings()  # else they would count for the next batch
         return BatchCounts(counts, readings)
+
+    def _take_readings(self) -> dict[str, MeterReading]:
+        return {gate.name: gate.take_reading() for gate in self._gates}
+
+    def _count_once(self, running: RunningQuery, df: DataFrame, plan: Any) -> dict[str, GateCount]:
+        """Count a batch again that lost an executor; if that fails too, say that the counts may be too high."""
+        counts = None
+        try:
+            counts = count_once(
+                self._counter,
+                plan,
+                self._watch,
+                run_again=df.write.format("noop").mode("overwrite").save,
+                list_jobs=running.job_ids,
+                prepare=self._take_readings,
+            )
+        except Exception:  # the batch itself is done, whatever Spark raises here
+            log.debug("%s: a batch could not be counted again", self._label, exc_info=True)
+        if counts is None:
+            log.warning("%s: executors were lost, and rows of a batch may have been counted twice", self._label)
+        return counts or {}
 
     def _check(self, df: DataFrame, plan: Any, counts: dict[str, GateCount], started: int) -> dict[str, GateCount]:
         """Count again where the user's function may have evaluated the batch more than once.
@@ -236,6 +271,7 @@ class BatchDriver(QueryDriver):
         try:
             running = self._find_query(df)
             self.guard("set the table of a batch", self._plan, running, batch_id)
+            self.guard("look at the executors", self._counter.begin)
             if self._counter.persists:
                 df = df.persist()
             try:

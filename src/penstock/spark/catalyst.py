@@ -1,6 +1,7 @@
 """The parts of a gate that use Spark's internals: a table that a running query reads, and counters that it fills.
 
-All of it needs classic PySpark. The rest of the package works with columns and plain numbers.
+All of it needs classic PySpark; what differs between its versions is in ``versions/``. The rest of the package works with columns
+and plain numbers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from penstock.drop.tables import KeepTable
+from penstock.spark.versions import internals_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +42,7 @@ class TableCell:
     """
 
     def __init__(self, spark: SparkSession, table: KeepTable) -> None:
-        self._jvm = _jvm(spark)
+        self._spark, self._jvm = spark, _jvm(spark)
         self._array = self._jvm.org.apache.spark.sql.catalyst.expressions.UnsafeArrayData()
         self._base = self._jvm.org.apache.spark.unsafe.Platform.BYTE_ARRAY_OFFSET
         self.publish(table)
@@ -76,10 +78,10 @@ class TableCell:
         propagate_null, nullable, is_constant = False, False, False
         literal = expressions.Literal.fromObject(self._array)
         call = expressions.objects.Invoke(literal, "copy", kind, nothing, nothing, propagate_null, nullable, is_constant)
-        return _column(self._jvm, call)
+        return _column(self._spark, call)
 
     def _call(self, method: str, kind: str, index: Column) -> Column:
-        return _read_array(self._jvm, self._array, method, kind, index, is_constant=False)
+        return _read_array(self._spark, self._array, method, kind, index, is_constant=False)
 
 
 class Switch:
@@ -89,7 +91,7 @@ class Switch:
     """
 
     def __init__(self, spark: SparkSession, *, is_on: bool = False) -> None:
-        self._jvm = _jvm(spark)
+        self._spark, self._jvm = spark, _jvm(spark)
         self._array = self._jvm.org.apache.spark.sql.catalyst.expressions.UnsafeArrayData()
         self._base = self._jvm.org.apache.spark.unsafe.Platform.BYTE_ARRAY_OFFSET
         self.is_on = is_on
@@ -103,21 +105,22 @@ class Switch:
 
     def column(self) -> Column:
         """Return the condition."""
-        return _read_array(self._jvm, self._array, "getLong", "long", F.lit(0), is_constant=True) > F.lit(0).cast("bigint")
+        return _read_array(self._spark, self._array, "getLong", "long", F.lit(0), is_constant=True) > F.lit(0).cast("bigint")
 
 
-def _read_array(jvm: Any, array: Any, method: str, kind: str, index: Column, *, is_constant: bool) -> Column:
+def _read_array(spark: SparkSession, array: Any, method: str, kind: str, index: Column, *, is_constant: bool) -> Column:
     """Return a call that reads an element of an ``UnsafeArrayData``."""
+    jvm = _jvm(spark)
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
     types = jvm.org.apache.spark.sql.types.DataType
-    arguments = jvm.PythonUtils.toSeq([_expression(jvm, index)])
+    arguments = jvm.PythonUtils.toSeq([_expression(spark, index)])
     argument_kinds = jvm.PythonUtils.toSeq([types.fromJson('"integer"')])
     literal = expressions.Literal.fromObject(array)
     propagate_null, nullable = True, False
     call = expressions.objects.Invoke(
         literal, method, types.fromJson(f'"{kind}"'), arguments, argument_kinds, propagate_null, nullable, is_constant
     )
-    return _column(jvm, call)
+    return _column(spark, call)
 
 
 _HEADER = 3
@@ -147,7 +150,7 @@ class RowMeter:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._jvm = _jvm(spark)
+        self._spark, self._jvm = spark, _jvm(spark)
         self._accumulator = spark._jsc.sc().longAccumulator()
         self._counted = self._summed = 0
 
@@ -168,13 +171,13 @@ class RowMeter:
         """Add a value to the accumulator, then return what a method of it answers."""
         objects = self._jvm.org.apache.spark.sql.catalyst.expressions.objects
         literal = self._jvm.org.apache.spark.sql.catalyst.expressions.Literal.fromObject(self._accumulator)
-        arguments = self._jvm.PythonUtils.toScalaMap({"add": _expression(self._jvm, value)})
+        arguments = self._jvm.PythonUtils.toScalaMap({"add": _expression(self._spark, value)})
         accumulator = objects.InitializeJavaBean(literal, arguments)
         nothing = self._jvm.PythonUtils.toSeq([])
         result = self._jvm.org.apache.spark.sql.types.DataType.fromJson(f'"{kind}"')
         propagate_null, nullable = False, False
         call = objects.Invoke(accumulator, method, result, nothing, nothing, propagate_null, nullable, deterministic)
-        return _column(self._jvm, call)
+        return _column(self._spark, call)
 
     def take(self) -> int:
         """Return the count since the last call."""
@@ -193,9 +196,8 @@ class TimeMeter(RowMeter):
     """Notes the latest of the times that reach it, in microseconds, with the accumulator that Spark uses for watermarks."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._jvm = _jvm(spark)
-        stateful = self._jvm.org.apache.spark.sql.execution.streaming.operators.stateful
-        self._accumulator = stateful.EventTimeStatsAccum(stateful.EventTimeStats(-(2**63), 2**63 - 1, 0.0, 0))
+        self._spark, self._jvm = spark, _jvm(spark)
+        self._accumulator = internals_of(spark).time_accumulator(self._jvm)
         spark._jsc.sc().register(self._accumulator)
 
     def latest(self) -> int | None:
@@ -207,8 +209,8 @@ class TimeMeter(RowMeter):
 def seeded_hash(spark: SparkSession, seed: int, columns: Sequence[Column]) -> Column:
     """Return Spark's ``xxhash64`` of the columns with the given seed instead of its fixed 42."""
     jvm = _jvm(spark)
-    children = jvm.PythonUtils.toSeq([_expression(jvm, column) for column in columns])
-    return _column(jvm, jvm.org.apache.spark.sql.catalyst.expressions.XxHash64(children, seed))
+    children = jvm.PythonUtils.toSeq([_expression(spark, column) for column in columns])
+    return _column(spark, jvm.org.apache.spark.sql.catalyst.expressions.XxHash64(children, seed))
 
 
 def new_tag() -> int:
@@ -230,9 +232,9 @@ def _jvm(spark: SparkSession) -> Any:
     return spark._jvm
 
 
-def _column(jvm: Any, expression: Any) -> Column:
-    return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+def _column(spark: SparkSession, expression: Any) -> Column:
+    return Column(internals_of(spark).column(_jvm(spark), expression))
 
 
-def _expression(jvm: Any, column: Column) -> Any:
-    return jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(column._jc)
+def _expression(spark: SparkSession, column: Column) -> Any:
+    return internals_of(spark).expression(_jvm(spark), column)

@@ -20,6 +20,8 @@ from penstock.errors import PenstockError
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.kafka_source import check_connector
 from penstock.spark.sinks.counted_writer import CountedWriter
+from penstock.spark.versions import internals_of
+from penstock.spark.versions.newest import SOURCES, V2
 from penstock.spark.writer_settings import WriterSettings, read_private_field
 
 if TYPE_CHECKING:
@@ -34,8 +36,6 @@ Way = Literal["batch", "arrival"]
 
 _UNKEPT = ("memory", "foreach", "foreachBatch", "console", "noop")  # Spark lets them run without a checkpoint that is kept
 _UNPARTITIONED = ("memory", "foreach", "foreachBatch")
-_V2 = "org.apache.spark.sql.execution.datasources.v2"
-_SOURCES = "org.apache.spark.sql.execution.streaming.sources"
 
 
 class NativeSink(CountedWriter, ABC):
@@ -75,32 +75,27 @@ class _TableSink(NativeSink):
     def write(self, df: DataFrame, batch_id: int) -> None:
         """Run the plan that Spark would run, on the batch's rows."""
         java, jvm = df._jdf, _jvm(df)
-        query_id = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        nothing = jvm.scala.Option.empty()
-        plan = getattr(jvm, f"{_SOURCES}.WriteToMicroBatchDataSource")(
-            getattr(jvm, f"{_V2}.DataSourceV2Relation").create(self._table, nothing, nothing),
-            java.queryExecution().analyzed(),
-            query_id,
-            self._settings.java_options.originalMap(),
-            self._settings.java_output_mode,
-            nothing,
-        ).withNewBatchId(batch_id)
-        jvm.org.apache.spark.sql.classic.Dataset.ofRows(java.sparkSession(), plan).collect()
+        query_id = str(df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        internals = internals_of(df.sparkSession)
+        rows, settings = java.queryExecution().analyzed(), self._settings
+        options, mode = settings.java_options.originalMap(), settings.java_output_mode
+        plan = internals.write_node(jvm, self._table, rows, query_id, options=options, output_mode=mode)
+        internals.dataset(jvm, java.sparkSession(), plan.withNewBatchId(batch_id)).collect()
 
 
 class _MemorySink(_TableSink):
     """Spark's table in the driver's memory, readable by the query's name."""
 
     def __init__(self, gates: Sequence[Gate], settings: WriterSettings, df: DataFrame) -> None:
-        super().__init__(gates, getattr(_jvm(df), f"{_SOURCES}.MemorySink")(), settings)
+        super().__init__(gates, getattr(_jvm(df), f"{SOURCES}.MemorySink")(), settings)
         self._df = df
 
     def register(self) -> None:
         """Show the table under the query's name."""
         jvm = _jvm(self._df)
         attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(self._df._jdf.schema())
-        plan = getattr(jvm, f"{_SOURCES}.MemoryPlan")(self._table, attributes)
-        view = jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._df._jdf.sparkSession(), plan)
+        plan = getattr(jvm, f"{SOURCES}.MemoryPlan")(self._table, attributes)
+        view = internals_of(self._df.sparkSession).dataset(jvm, self._df._jdf.sparkSession(), plan)
         view.createOrReplaceTempView(self._settings.name)
 
 
@@ -159,10 +154,10 @@ def _build(writer: DataStreamWriter, settings: WriterSettings, gates: Sequence[G
         return _MemorySink(gates, settings, df)
     if settings.format == "foreach":
         parts = [read_private_field(java, name) for name in ("foreachWriter", "foreachWriterEncoder")]
-        return _TableSink(gates, getattr(jvm, f"{_SOURCES}.ForeachWriterTable").apply(*parts), settings)
+        return _TableSink(gates, getattr(jvm, f"{SOURCES}.ForeachWriterTable").apply(*parts), settings)
     if settings.format == "foreachBatch":
         function = read_private_field(java, "foreachBatchWriter")
-        return _BatchSink(gates, getattr(jvm, f"{_SOURCES}.ForeachBatchSink")(function, df._jdf.exprEnc()))
+        return _BatchSink(gates, getattr(jvm, f"{SOURCES}.ForeachBatchSink")(function, df._jdf.exprEnc()))
     table = _find_table(df, settings)
     if table is not None:
         return _TableSink(gates, table, settings)
@@ -177,15 +172,15 @@ def _find_table(df: DataFrame, settings: WriterSettings) -> Any:
     provider = kind.getDeclaredConstructor(no_kinds).newInstance(no_values)
     if (
         not _is_a(df, provider, "org.apache.spark.sql.connector.catalog.TableProvider")
-        or _is_a(df, provider, f"{_V2}.FileDataSourceV2")
+        or _is_a(df, provider, f"{V2}.FileDataSourceV2")
         or kind.getCanonicalName() in str(conf.disabledV2StreamingWriters()).split(",")
     ):
         return None
-    if _is_a(df, provider, f"{_V2}.python.PythonDataSourceV2"):
+    if internals_of(df.sparkSession).has_python_sources and _is_a(df, provider, f"{V2}.python.PythonDataSourceV2"):
         provider.setShortName(settings.format)
-    utils, to_java = getattr(jvm, f"{_V2}.DataSourceV2Utils"), jvm.scala.jdk.javaapi.CollectionConverters.asJava
-    options = dict(to_java(settings.java_options.originalMap()))
-    of_session = dict(to_java(utils.extractSessionConfigs(provider, conf)))
+    utils, internals = getattr(jvm, f"{V2}.DataSourceV2Utils"), internals_of(df.sparkSession)
+    options = internals.to_dict(jvm, settings.java_options.originalMap())
+    of_session = internals.to_dict(jvm, utils.extractSessionConfigs(provider, conf))
     named = {name.lower() for name in options}
     options |= {name: value for name, value in of_session.items() if name.lower() not in named}
     # An interface's default method, which py4j does not see.

@@ -8,11 +8,12 @@ the counts per execution.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.control.base import GateCount
 from penstock.spark.gates import Gate
+from penstock.spark.writer_settings import read_private_field
 
 __all__ = ["PlanCounter", "read_stored_counts"]
 
@@ -52,12 +53,51 @@ class PlanCounter:
             for node in nodes:
                 node.metrics().apply("numOutputRows").reset()
 
+    def count_exchanges(self, plan: Any) -> dict[str, GateCount]:
+        """Run the stages ahead of shuffles that have gates in them once more, alone; return the counts of those gates.
+
+        What the stages wrote before is forgotten first, else Spark would leave them out. Nothing else of the batch runs.
+        """
+        filters, shuffles = self._find_filters(plan), _find_shuffles(plan, self._tags)
+        for tag, exchanges in shuffles.items():
+            for node in filters[tag] if exchanges else []:
+                node.metrics().apply("numOutputRows").reset()
+        context = self._gates[0].spark._jsc.sc()
+        tracker = read_private_field(context.dagScheduler(), "mapOutputTracker")  # py4j can't look into SparkEnv of Spark 4.3
+        dependencies = {}
+        for exchanges in shuffles.values():
+            for node in exchanges:
+                dependency = node.shuffleDependency()
+                dependencies[int(dependency.shuffleId())] = dependency
+        for number, dependency in sorted(dependencies.items()):  # those further ahead in the plan were made first
+            tracker.unregisterAllMapAndMergeOutput(number)
+            context.submitMapStage(dependency).get()
+        counts = self.read(plan)
+        return {gate.name: counts[gate.name] for gate in self._gates if shuffles[gate.kept_tag]}
+
+    def count_rest(self, plan: Any, evaluate: Callable[[], None]) -> dict[str, GateCount]:
+        """Evaluate the batch once more; return the counts of the gates that are ahead of no shuffle of its plan."""
+        filters, shuffles = self._find_filters(plan), _find_shuffles(plan, self._tags)
+        gates = [gate for gate in self._gates if filters[gate.kept_tag] and not shuffles[gate.kept_tag]]
+        if not gates:
+            return {}
+        for gate in gates:
+            for node in filters[gate.offered_tag] + filters[gate.kept_tag]:
+                node.metrics().apply("numOutputRows").reset()
+        evaluate()
+        counts = self.read(plan)
+        return {gate.name: counts[gate.name] for gate in gates}
+
+    @property
+    def _tags(self) -> list[int]:
+        return [tag for gate in self._gates for tag in (gate.offered_tag, gate.kept_tag)]
+
     def _find_filters(self, plan: Any) -> dict[int, list[Any]]:
         if self._positions:
             remembered = {tag: [plan.apply(position) for position in positions] for tag, positions in self._positions.items()}
             if all(_is_tagged(node, tag) for tag, nodes in remembered.items() for node in nodes):
                 return remembered
-        tags = [tag for gate in self._gates for tag in (gate.offered_tag, gate.kept_tag)]
+        tags = self._tags
         self._positions = {}
         filters: dict[int, list[Any]] = {tag: [] for tag in tags}
         positions: dict[int, list[int]] = {tag: [] for tag in tags}
@@ -94,15 +134,35 @@ def _is_tagged(node: Any, tag: int) -> bool:
 def _walk(node: Any) -> Iterator[Any]:
     """Yield the nodes of a physical plan in Spark's own order, also those inside the wrappers of adaptive execution."""
     yield node
+    for child in _list_children(node):
+        yield from _walk(child)
+
+
+def _list_children(node: Any) -> list[Any]:
     name = node.nodeName()
     if name == "AdaptiveSparkPlan":
-        yield from _walk(node.executedPlan())
-    elif name.endswith("QueryStage"):
-        yield from _walk(node.plan())
-    else:
-        children = node.children()
-        for i in range(children.size()):
-            yield from _walk(children.apply(i))
+        return [node.executedPlan()]
+    if name.endswith("QueryStage"):
+        return [node.plan()]
+    children = node.children()
+    return [children.apply(position) for position in range(children.size())]
+
+
+def _find_shuffles(plan: Any, tags: Sequence[int]) -> dict[int, list[Any]]:
+    """Return by tag the shuffles that filters write to: the nearest one above each."""
+    shuffles: dict[int, list[Any]] = {tag: [] for tag in tags}
+
+    def visit(node: Any, shuffle: Any) -> None:
+        name = node.nodeName()
+        if name == "Filter" and shuffle is not None:
+            condition = node.condition().toString()
+            for tag in (tag for tag in tags if f"-{tag})" in condition):
+                shuffles[tag].append(shuffle)
+        for child in _list_children(node):
+            visit(child, node if name == "Exchange" else shuffle)
+
+    visit(plan, None)
+    return shuffles
 
 
 def read_stored_counts(

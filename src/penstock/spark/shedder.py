@@ -14,34 +14,33 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control import Controller, build_controller
-from penstock.decision import ByArrival, LossCeiling
+from penstock.decision import LossCeiling
+from penstock.decision.backfill import Backfill
 from penstock.decision.handover import ContinuedByBatch
 from penstock.drop.priorities import Priorities
 from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 from penstock.journal import Report
-from penstock.spark.arrival_driver import ArrivalDriver, check_arrival_columns
+from penstock.spark.arrival_driver import ArrivalDriver, build_arrival_driver
 from penstock.spark.batch_driver import BatchDriver, BatchFunction
 from penstock.spark.checkpoint import find_open_batch
-from penstock.spark.dead_letters.letter_writer import add_letters, refuse_letters
+from penstock.spark.dead_letters.letter_writer import add_letters
 from penstock.spark.dead_letters.targets import parse_target
 from penstock.spark.driver_registry import DriverRegistry
 from penstock.spark.gates import Gate, GateSpecification, build_gate, keep_whole_windows
 from penstock.spark.journal_opening import journal_location, open_journal
 from penstock.spark.native_sinks import Way, open_sink
-from penstock.spark.plan_checks import check_streaming, check_windows, find_gates, find_risks, refuse_windows
+from penstock.spark.plan_checks import check_streaming, check_windows, find_gates, find_risks
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.sinks.counted_writer import CountedWriter
-from penstock.spark.writer_settings import WriterSettings, check_trigger, trigger_arguments
+from penstock.spark.writer_settings import WriterSettings, check_trigger, is_backfill, parse_backfill, trigger_arguments
 from penstock.spark.writers import TABLE_FORMATS, build_writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from penstock.decision import SlotGate
 
 __all__ = ["Shedder"]
 
@@ -76,6 +75,8 @@ class Shedder:
         The largest share of the rows that may be shed over a minute, whatever becomes of the delay.
     first_cost
         The time per row, such as ``"50us"``, if it is known before the first batch: otherwise only few rows are kept at first.
+    backfill
+        What to do with runs that end by themselves (``availableNow``, ``once``): ``"keep"`` all rows, or ``"shed"`` as always.
     journal
         A directory for the journals, one per query. By default each lies in the query's checkpoint.
 
@@ -102,6 +103,7 @@ class Shedder:
         floor: float = 0.0,
         max_loss: float = 1.0,
         first_cost: str | float | timedelta | None = None,
+        backfill: Literal["keep", "shed"] = "keep",
     ) -> None:
         self._delay_target_s = parse_duration(delay_target, "delay_target")
         options = {
@@ -113,6 +115,7 @@ class Shedder:
         given = {option: value for option, (value, default) in options.items() if value != default}
         self._controller = build_controller(controller, self._delay_target_s, **given)
         self._max_loss = LossCeiling(max_loss).max_loss
+        self._keeps_backfills = parse_backfill(backfill)
         self._journal = None if journal is None else str(journal)
         self._gates: dict[str, Gate] = {}
         self._registry = DriverRegistry()
@@ -259,7 +262,7 @@ class Shedder:
             query = self._start_by_batch(settings.new_writer(), settings, sink)
             sink.register()
             return query
-        driver = self._arrival_driver(plan, settings.name)
+        driver = self._arrival_driver(plan, settings.name, settings.trigger)
         with self._registry.enlist(driver):
             open_journal(driver, self._journal, settings.checkpoint, writer._df, settings.output_mode)
             return self._launch(driver, plan, writer.start)
@@ -276,22 +279,21 @@ class Shedder:
             raise PenstockError(f"query {query.name or query.id!r} has ended: attach() needs a running one")
         check_trigger(stream().trigger())
         plan = stream().analyzedPlan().toString()  # its logical plan is the query thread's to make
-        driver = self._arrival_driver(plan, query.name)
+        driver = self._arrival_driver(plan, query.name, stream().trigger())
         journal = journal_location(driver, self._journal, str(stream().resolvedCheckpointRoot()))
         with self._registry.enlist(driver):
             driver.open_journal(journal, str(query.id), is_new=False)
             return self._launch(driver, plan, lambda: query)
 
-    def _arrival_driver(self, plan: str, name: str | None) -> ArrivalDriver:
-        gates = find_gates(plan, self._gates, name)
-        refuse_windows(gates)
-        refuse_letters(gates)
-        check_arrival_columns(gates)
-        states: list[SlotGate] = [gate.state for gate in gates]  # type: ignore[misc] # no windows among them
-        core = ByArrival(states, copy.deepcopy(self._controller), self._registry.label(name), max_loss=self._max_loss)
-        driver = ArrivalDriver(gates, core, self._registry.by_label)
+    def _arrival_driver(self, plan: str, name: str | None, trigger: Any) -> ArrivalDriver:
+        gates, controller = find_gates(plan, self._gates, name), self._controller_for(trigger)
+        driver = build_arrival_driver(gates, controller, self._registry.label(name), self._max_loss, self._registry.by_label)
         self._registry.refuse_taken_gates(driver)
         return driver
+
+    def _controller_for(self, trigger: Any) -> Controller:
+        controller = copy.deepcopy(self._controller)
+        return Backfill(controller) if self._keeps_backfills and is_backfill(trigger) else controller
 
     def foreach_batch(
         self,
@@ -326,7 +328,7 @@ class Shedder:
         check_windows(plan, gates)
         core = ContinuedByBatch(
             [gate.state for gate in gates],
-            copy.deepcopy(self._controller),
+            self._controller_for(settings.trigger),
             self._registry.label(settings.name),
             max_loss=self._max_loss,
             slot_gates=[gate.state for gate in gates if gate.has_slots],  # type: ignore[misc] # those have slots
@@ -381,8 +383,6 @@ class Shedder:
         for risk in [*find_risks(plan, list(driver.gates.values())), *([note] if note else [])]:
             driver.warn(f"{driver.label}: {risk}")
         return self._registry.launch(driver, next(iter(driver.gates.values())).spark, start)
-
-    # -- report and end ------------------------------------------------------------------------------------------------
 
     def report(self) -> Report:
         """Return the ledger of all queries: print it, or take ``report().table``, an Arrow table."""

@@ -11,7 +11,7 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["WriterSettings", "check_trigger", "read_private_field", "trigger_arguments"]
+__all__ = ["WriterSettings", "check_trigger", "is_backfill", "parse_backfill", "read_private_field", "trigger_arguments"]
 
 _REFUSED_TRIGGERS = {
     "continuous": "Spark counts no rows there",
@@ -31,8 +31,8 @@ class WriterSettings:
         self.java_output_mode = read_private_field(writer._jwrite, "outputMode")
         self.output_mode = str(self.java_output_mode.toString()).lower()
         self.format = str(read_private_field(writer._jwrite, "source"))
-        self._trigger = read_private_field(writer._jwrite, "trigger")
-        check_trigger(self._trigger)
+        self.trigger = read_private_field(writer._jwrite, "trigger")
+        check_trigger(self.trigger)
 
     def option(self, name: str) -> str | None:
         """Return an option; ``None`` if it was not set. Case does not matter."""
@@ -47,12 +47,12 @@ class WriterSettings:
     @property
     def is_paced(self) -> bool:
         """Whether batches wait for an interval to pass."""
-        return "ProcessingTime" in _name_of(self._trigger) and int(self._trigger.intervalMs()) > 0
+        return "ProcessingTime" in _name_of(self.trigger) and int(self.trigger.intervalMs()) > 0
 
     def new_writer(self) -> DataStreamWriter:
         """Return another writer of the same DataFrame, told the same, without a sink."""
         writer = self._writer._df.writeStream
-        writer._jwrite.options(self.java_options.originalMap()).outputMode(self.java_output_mode).trigger(self._trigger)
+        writer._jwrite.options(self.java_options.originalMap()).outputMode(self.java_output_mode).trigger(self.trigger)
         return writer
 
     def _session_checkpoint(self) -> str | None:
@@ -64,6 +64,22 @@ def check_trigger(trigger: Any) -> None:
     for name in _REFUSED_TRIGGERS:
         if _name_of(trigger).lower().startswith(name.lower()):
             _refuse(name)
+
+
+def is_backfill(trigger: Any) -> bool:
+    """Whether a query with this Java trigger takes what is there, and ends."""
+    return _name_of(trigger).startswith(("AvailableNow", "OneTime"))
+
+
+def parse_backfill(backfill: str) -> bool:
+    """Return whether all rows of a backfill are kept, as the user said.
+
+    >>> parse_backfill("keep"), parse_backfill("shed")
+    (True, False)
+    """
+    if backfill not in ("keep", "shed"):
+        raise PenstockError(f"backfill must be 'keep' or 'shed', got {backfill!r}")
+    return backfill == "keep"
 
 
 def trigger_arguments(trigger: str | Mapping[str, Any] | None) -> dict[str, Any] | None:

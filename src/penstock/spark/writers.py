@@ -12,6 +12,7 @@ from penstock.errors import PenstockError
 from penstock.spark.sinks.jdbc_sink import JdbcSink
 from penstock.spark.sinks.kafka_sink import KafkaSink
 from penstock.spark.sinks.lakehouse import DeltaSink, IcebergSink
+from penstock.spark.versions import internals_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,17 +113,17 @@ class _MemoryTable:
         self._batches: dict[int, pa.Table] = {}
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        table = df.toArrow()
+        table = internals_of(df.sparkSession).to_arrow(df)
         if self._is_complete:
             self._batches.clear()
         self._batches[batch_id] = table
         everything = pa.concat_tables(self._batches[number] for number in sorted(self._batches))
-        self._spark.createDataFrame(everything, schema=df.schema).createOrReplaceTempView(self._name)
+        internals_of(self._spark).from_arrow(self._spark, everything, df.schema).createOrReplaceTempView(self._name)
 
 
 def _print_rows(limit: int) -> Callable[[DataFrame, int], None]:
     def write(df: DataFrame, batch_id: int) -> None:
-        table = df.toArrow()
+        table = internals_of(df.sparkSession).to_arrow(df)
         head = table.slice(0, limit)
         print(f"-- batch {batch_id}: {table.num_rows} rows", flush=True)  # noqa: T201 - it is a console
         print(head.to_pandas().to_string(index=False) if head.num_rows else "(empty)", flush=True)  # noqa: T201

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from penstock.errors import PenstockError
+from penstock.spark.versions import internals_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +57,7 @@ def find_offered(running: RunningQuery, gate: Gate) -> Any:
 def read_offered(session: SparkSession, plan: Any) -> DataFrame:
     """Return the rows of a part of a plan; to Spark it is a stream still, see ``to_batch``."""
     jvm: Any = session._jvm
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+    return DataFrame(internals_of(session).dataset(jvm, session._jsparkSession, plan), session)
 
 
 def to_batch(df: DataFrame) -> DataFrame:
@@ -68,8 +69,7 @@ def to_batch(df: DataFrame) -> DataFrame:
         rows = df._jdf.queryExecution().toRdd()
     finally:
         session.conf.set(_CHECK, before)
-    is_streaming = False
-    return DataFrame(session._jsparkSession.internalCreateDataFrame(rows, df._jdf.schema(), is_streaming), session)
+    return DataFrame(internals_of(session).internal_dataset(session._jsparkSession, rows, df._jdf.schema()), session)
 
 
 def walk(plan: Any) -> Iterator[Any]:

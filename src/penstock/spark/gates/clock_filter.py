@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.decision.clock_gate import ClockGate
 from penstock.las.countmin import CostSketch
@@ -27,6 +26,7 @@ from penstock.spark.catalyst import RowMeter, TableCell, seeded_hash, tag_condit
 from penstock.spark.columns import bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
+from penstock.spark.versions import internals_of
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -71,7 +71,7 @@ class ClockFilter:
         offered = offered.withColumn(HASH_COLUMN, seeded_hash(self._spark, KEY_SEED, [self._clocked.key]))
         offered = offered.withColumn(_STATE_COLUMN, F.when(is_first, self._cell.whole()))
         marker = _make_marker(self._clocked.las.new_sketch(), self._clocked.readings)
-        mark = arrow_udf(marker, "double").asNondeterministic()  # type: ignore[call-overload] # it reads the function's hints
+        mark = internals_of(self._spark).arrow_udf(marker, "double").asNondeterministic()
         columns = (F.col(HASH_COLUMN), micros, cost, F.col(_STATE_COLUMN))
         marked = offered.withColumn(CLOCK_COLUMN, mark(*columns)).drop(_STATE_COLUMN)
         counted = self.meters.count_kept(df.schema, None, None, micros <= self._cell.latest())

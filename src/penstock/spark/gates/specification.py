@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.accumulators import Accumulator
-from pyspark.sql import Column
-from pyspark.sql.types import MapType, StructType, TimestampType, VariantType
+from pyspark.sql import Column, types
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from penstock.drop.priorities import Priorities
 from penstock.drop.shares import BucketModel, WorkReading
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from penstock.spark.dead_letters.targets import ShedTarget
 
 __all__ = ["Buckets", "Clocked", "GateSpecification"]
+
+_UNHASHED = (MapType, *(kind for kind in [getattr(types, "VariantType", None)] if kind is not None))  # Spark 3.5 has no variants
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class GateSpecification:
             return self.identity
         if {"topic", "partition", "offset"} <= set(schema.names):
             return ("topic", "partition", "offset")
-        names = tuple(f.name for f in schema.fields if not isinstance(f.dataType, MapType | VariantType))
+        names = tuple(f.name for f in schema.fields if _can_be_hashed(f.dataType))
         if not names:
             raise self._error("no column can be hashed; name the identity columns")
         return names
@@ -159,3 +161,10 @@ class GateSpecification:
             raise self._error(
                 f"a row lies in {unit.overlap} windows, each kept or not, so it has no weight: leave weight_column out"
             )
+
+
+def _can_be_hashed(kind: DataType) -> bool:
+    """Whether Spark's hash takes a column: no maps and no variants, however deep."""
+    if isinstance(kind, StructType):
+        return all(_can_be_hashed(field.dataType) for field in kind.fields)
+    return _can_be_hashed(kind.elementType) if isinstance(kind, ArrayType) else not isinstance(kind, _UNHASHED)

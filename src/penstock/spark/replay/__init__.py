@@ -10,11 +10,12 @@ for its first batch, which is late by as much. Keep the trace short, and use ``l
 file or the options change under an old checkpoint, the same numbers stand for different rows.
 
 ``options`` parses what the user wrote, ``events`` loads or generates the arrivals, ``rows`` builds the rows of a range,
-``reader`` says what is due, and ``source`` is what Spark registers.
+``reader`` says what is due, ``source`` is what Spark registers, and
+``registration`` does that.
 """
 
 from __future__ import annotations
 
-from penstock.spark.replay.source import ReplaySource, register_replay
+from penstock.spark.replay.registration import register_replay
 
-__all__ = ["ReplaySource", "register_replay"]
+__all__ = ["register_replay"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
@@ -11,37 +10,8 @@ from pyspark.sql.types import StructType
 from penstock.spark.replay.options import parse_options
 from penstock.spark.replay.reader import ReplayReader
 from penstock.spark.replay.replayed_trace import build_schema
-from penstock.spark.worker_python import check_worker_python
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["ReplaySource", "register_replay"]
-
-
-def register_replay(spark: SparkSession) -> None:
-    """Register the format ``penstock-replay`` with a session; calling it again does no harm.
-
-    Parameters
-    ----------
-    spark
-        The session whose ``readStream`` is to know the format.
-
-    Raises
-    ------
-    PenstockError
-        If Spark's Python workers on this machine cannot run Penstock; the message says what to set.
-
-    Examples
-    --------
-    With a session ``spark``::
-
-        register_replay(spark)
-        reader = spark.readStream.format("penstock-replay")
-        stream = reader.option("generator", "b-model").option("rate", 5000).option("duration", "60s").load()
-    """
-    check_worker_python(spark, "the replay source")
-    spark.dataSource.register(ReplaySource)
+__all__ = ["ReplaySource"]
 
 
 class ReplaySource(DataSource):

@@ -17,20 +17,21 @@ __all__ = ["CountedWriter"]
 
 
 class CountedWriter:
-    """Calls a function that writes one batch. After a crash, the first one may not have been read by it."""
+    """Calls a function that writes one batch. After a crash, or with a checkpoint set back, it may not read the first ones."""
 
     def __init__(self, gates: Sequence[Gate], write: Callable[[DataFrame, int], None]) -> None:
         self._gates, self._write = gates, write
-        self._is_first = True
+        self._has_taken = False
         self.note: str | None = getattr(write, "note", None)
         """What the user should know about the sink, in one line."""
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one batch."""
         self._write(df, batch_id)
-        if self._is_first and not self._has_read(df):
-            df.write.format("noop").mode("overwrite").save()
-        self._is_first = False
+        if not self._has_taken:
+            self._has_taken = self._has_read(df)
+            if not self._has_taken:
+                df.write.format("noop").mode("overwrite").save()
 
     def _has_read(self, df: DataFrame) -> bool:
         plan = RunningQuery(self._gates[0].spark, df, "query").plan()

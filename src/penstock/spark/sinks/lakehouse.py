@@ -81,7 +81,7 @@ class IcebergSink:
         _refuse_updates("iceberg", output_mode)
         self._spark, self._table = spark, table
         self._is_complete = output_mode == "complete"
-        self._is_first = True
+        self._written: int | None = None  # the last batch in the table when the query started
         self._exists = spark.catalog.tableExists(table)
         if self._exists:
             check_schema(table, spark.table(table).schema, schema)
@@ -89,11 +89,12 @@ class IcebergSink:
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one batch, unless the table has it."""
         batch = BatchIdentity.read(df, batch_id)
-        is_first, self._is_first = self._is_first, False
+        if self._written is None:
+            self._written = self._last_batch(df.sparkSession, batch.query) if self._exists else -1
         if not self._exists:
             self._spark.createDataFrame([], df.schema).writeTo(self._table).using("iceberg").createOrReplace()
             self._exists = True
-        elif is_first and batch.number <= self._last_batch(df.sparkSession, batch.query):
+        elif batch.number <= self._written:
             return
         writer = df.writeTo(self._table).options(**self._options)
         for name, value in ((_QUERY, batch.query), (_BATCH, str(batch.number))):
