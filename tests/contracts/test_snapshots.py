@@ -24,6 +24,7 @@ from penstock.control.source_lag import SourceLag
 from penstock.coordination import Local
 from penstock.coordination.agent import Agent
 from penstock.coordination.node_statistics import NodeStatistics
+from penstock.decision.backfill import Backfill
 from penstock.drop.units import BEHIND, WholeWindows, WindowRing
 from penstock.estimate import (
     BatchFilter,
@@ -217,6 +218,9 @@ totals = st.tuples(vectors, seconds)
 timed = st.tuples(vectors, seconds, st.booleans())
 DRIVERS = {
     Agent: Driver(make_agent, st.tuples(st.sampled_from("ab"), rows, seconds), drive_agent),
+    Backfill: Driver(
+        lambda: Backfill(MicroBatch(2.0)), observations(), lambda controller, observation: controller.update(observation)
+    ),
     BatchFilter: Driver(BatchFilter, st.tuples(rows, seconds), drive_batches),
     BatchRegression: Driver(BatchRegression, st.tuples(rows, seconds), drive_batches),
     BucketCosts: Driver(lambda: BucketCosts(4), timed, drive_bucket_costs),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,10 @@ import pytest
 
 from penstock.cluster.fleet import LocalFleet
 from penstock.network import parse_network
+from penstock.testing.maven import UnavailableError
+from penstock.testing.standalone import StandaloneCluster
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_it_works_on_executors_of_their_own(tmp_path: Path) -> None:
@@ -60,6 +66,89 @@ def test_it_works_on_executors_of_their_own(tmp_path: Path) -> None:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment, timeout=240)
     assert run.stdout.strip().endswith("fine"), run.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[StandaloneCluster]:
+    """A master and two workers, in JVMs of their own."""
+    try:
+        started = StandaloneCluster(workers=2).start()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    yield started
+    started.stop()
+
+
+@pytest.mark.parametrize(
+    ("arm", "kills", "is_restless"), [("aggregate", 3, False), ("function", 2, True)], ids=["killed", "restless"]
+)
+def test_every_row_counts_once_whatever_becomes_of_executors(arm: str, kills: int, is_restless: bool, tmp_path: Path) -> None:
+    """In a process of its own: the session of the other tests runs in this one."""
+    arguments = [arm, str(tmp_path), str(kills), *(["restless"] if is_restless else [])]
+    script = Path(__file__).parent / "killed_job.py"
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    run = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=280,
+        cwd=ROOT,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    found = json.loads(run.stdout.strip().splitlines()[-1])
+    assert (found["wrong_rows"], found["wrong_counts"]) == (0, 0), found
+    assert found["lossy_batches"] >= 1, "no executor was lost in the middle of a batch"
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python like this one, but without Penstock: what executors often have."""
+    directory = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
+    (next(directory.glob("lib/python*/site-packages")) / "rest.pth").write_text(sysconfig.get_paths()["purelib"])
+    python = str(directory / "bin" / "python")
+    if subprocess.run([python, "-c", "import penstock"], check=False, capture_output=True, env={}).returncode == 0:
+        pytest.skip("Penstock is installed here, and not linked: no Python without it can be made of this one")
+    return python
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_sent", "last"),
+    [
+        ("gate", False, "fine"),
+        ("load_aware", False, "can't import penstock: send it there with --py-files or --archives, or install it"),
+        ("load_aware", True, "fine"),
+    ],
+)
+def test_submitted_to_executors_without_penstock(
+    kind: str, is_sent: bool, last: str, cluster: StandaloneCluster, bare_python: str, tmp_path: Path
+) -> None:
+    """A gate needs nothing there. What runs in Python workers says so in one line, or is sent along."""
+    import pyspark
+
+    package = shutil.make_archive(str(tmp_path / "penstock"), "zip", ROOT / "src", "penstock")
+    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", cluster.master]
+    settings = ["spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.executor.memory=512m"]
+    sent = ["--py-files", package] if is_sent else []
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "PYSPARK_PYTHON": bare_python,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    options = [part for setting in settings for part in ("--conf", setting)]
+    job = str(Path(__file__).parent / "submitted_job.py")
+    run = subprocess.run(
+        [*submit, *options, *sent, job, kind, str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=200,
+    )
+    assert run.stdout.strip().endswith(last), run.stdout + run.stderr[-3000:]
 
 
 FLEET = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.control.base import Controller, GateCount
@@ -175,7 +176,12 @@ class ArrivalDriver(QueryDriver):
             plan = execution.executedPlan()
             counts = self._counter.read(plan)
             if self._watch.has_repeats(self._tracker.getJobIdsForGroup(run_id), may_wait=False):
-                counts |= self.guard("count a batch again that lost an executor", self._count_once, plan) or {}
+                # Gates in the last stage are right: Spark counts each of its tasks once.
+                again = partial(count_once, self._counter, plan, self._watch, run_again=None, list_jobs=list)
+                once = self.guard("count a batch again that lost an executor", again)
+                if once is None:
+                    self.warn(f"{self.label}: executors were lost, and rows of a batch may have been counted twice")
+                counts |= once or {}
             return counts, self._counter.count_tasks(plan, counts)
         gates = list(self.gates.values())
         store = gates[0].spark._jsparkSession.sharedState().statusStore()
@@ -183,13 +189,6 @@ class ArrivalDriver(QueryDriver):
         if stored is None:
             self.warn(f"{self.label}: Spark has let go of the counts of batch {batch_id}: raise spark.sql.ui.retainedExecutions")
         return stored, {}
-
-    def _count_once(self, plan: Any) -> dict[str, GateCount] | None:
-        """Count a batch again that lost an executor. Gates in the last stage are right: Spark counts its tasks once."""
-        counts = count_once(self._counter, plan, self._watch, run_again=None, list_jobs=list)
-        if counts is None:
-            self.warn(f"{self.label}: executors were lost, and rows of a batch may have been counted twice")
-        return counts
 
     def _execution_of(self, batch_id: int) -> Any:
         """The execution of a batch that has ended: Spark's last one, or the one that ran when the batch before ended."""

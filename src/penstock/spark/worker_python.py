@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +22,17 @@ if TYPE_CHECKING:
 __all__ = ["check_worker_python"]
 
 _PATIENCE_S = 30.0
+_ASKED: set[str] = set()
 
 
 def check_worker_python(spark: SparkSession, what: str) -> None:
-    """Raise, in one line that says what to set, if Spark's workers on this machine can't run Penstock."""
+    """Raise, in one line that says what to do, if Spark's Python workers can't run Penstock."""
     context = spark.sparkContext
-    if not str(context.master).startswith("local") or context._python_includes:
-        return  # the workers' machines are not ours to look at, or they are sent what they need
+    if not str(context.master).startswith("local") or str(context.master).startswith("local-cluster"):
+        _check_executors(spark, what)
+        return
+    if context._python_includes:
+        return  # they are sent what they need
     program = str(context.pythonExec)
     problem = _find_problem(program)
     if problem is not None:
@@ -35,6 +40,34 @@ def check_worker_python(spark: SparkSession, what: str) -> None:
             f"{what} runs in Spark's Python workers, and those run {program!r}, {problem}: set PYSPARK_PYTHON={sys.executable} "
             "before the session starts, or activate the virtual environment"
         )
+
+
+def _check_executors(spark: SparkSession, what: str) -> None:
+    """Ask the executors of a cluster, with a small job, once for each application."""
+    context = spark.sparkContext
+    if context.applicationId in _ASKED:
+        return
+    tasks = max(2, context.defaultParallelism)
+    lacking = [host for host in context.parallelize(range(tasks), tasks).map(_make_probe()).collect() if host is not None]
+    if lacking:
+        raise PenstockError(
+            f"{what} runs in Spark's Python workers, and those on {lacking[0]} can't import penstock: send it there with "
+            "--py-files or --archives, or install it"
+        )
+    _ASKED.add(context.applicationId)
+
+
+def _make_probe() -> Callable[[int], str | None]:
+    """Return a function for a task: the host's name if Penstock is not there."""
+
+    def probe(_: int) -> str | None:
+        import socket  # noqa: PLC0415 - this runs in a worker
+        from importlib.util import find_spec  # noqa: PLC0415
+
+        return socket.gethostname() if find_spec("penstock") is None else None
+
+    probe.__module__ = "__main__"  # so that its code travels, and not the name of a module that may not be there
+    return probe
 
 
 @cache

@@ -91,21 +91,20 @@ class StandaloneCluster:
             pid for pid, parent, command in _list_processes() if parent in workers and "CoarseGrainedExecutor" in command
         )
 
-    def kill_executor(self, position: int = 0) -> int | None:
-        """Kill one executor as a crash would, the oldest by default; return its process id, ``None`` if there is none."""
+    def kill_executor(self, position: int = 0, *, is_polite: bool = False) -> int | None:
+        """Kill one executor as a crash would, the oldest by default; return its process id, ``None`` if there is none.
+
+        A polite kill tells it to decommission itself, as a cloud does before it takes a machine away.
+        """
         running = self.executors()
         if not running:
             return None
         pid = running[position % len(running)]
         try:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGPWR if is_polite else signal.SIGKILL)
         except ProcessLookupError:  # it has just ended by itself
             return None
         return pid
-
-    def decommission_worker(self, number: int = 0) -> None:
-        """Tell a worker to decommission itself and its executors, as a cloud does before it takes a machine away."""
-        self._processes[1 + number].send_signal(signal.SIGPWR)
 
     def stop(self) -> None:
         """End all processes, and remove what they wrote."""
@@ -137,6 +136,7 @@ class StandaloneCluster:
             "SPARK_LOCAL_DIRS": str(self._directory / "local"),
             **self._environment,
         }
+        environment.pop("PYTHONPATH", None)  # what the driver has there, executors elsewhere have not
         with (self._directory / f"{name}.log").open("wb") as log:
             # spark-class becomes the JVM (exec), so its process id is the worker's.
             process = subprocess.Popen(  # noqa: S603 - our own command

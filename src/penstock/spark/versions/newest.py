@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["SOURCES", "V2", "Internals"]
+__all__ = ["Internals", "SOURCES", "V2"]
 
 V2 = "org.apache.spark.sql.execution.datasources.v2"
 SOURCES = "org.apache.spark.sql.execution.streaming.sources"

@@ -1,0 +1,51 @@
+"""Executors killed while batches run: what comes out, and whether each row was counted once.
+
+A standalone master and two workers of one core each, on the loopback. A gate whose keep changes with every batch stands ahead of
+work that takes time, and an executor is killed at a random moment again and again, with SIGKILL; the master starts another one.
+The arms:
+
+- function: ``foreach_batch`` with a function that shuffles;
+- aggregate: an aggregation with state, so that the shuffle is Spark's own;
+- arrival: a query by arrival that shuffles into files;
+- plain: files by batch without any shuffle.
+
+Rows are compared one by one with those that the journaled decisions keep, and the counts of every batch with them. By arrival,
+where decisions lie across batches, the rows in the sink say what was kept. A task ahead of a shuffle whose executor is lost runs
+again, and Spark adds up what both runs counted; a batch that lost an executor is counted again, so its counts must be right.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.support.killed_executors import ARMS, run_arm
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
+from penstock.testing.standalone import StandaloneCluster
+
+__all__ = ["run"]
+
+_KILLS = {"function": 35, "aggregate": 35, "arrival": 20, "plain": 10}
+_QUICK_KILLS = {"function": 4, "aggregate": 3, "arrival": 2, "plain": 1}
+
+
+def run(*, quick: bool, say: Say) -> Result:
+    """Kill executors in every arm."""
+    kills = _QUICK_KILLS if quick else _KILLS
+    rows: list[Row] = []
+    for arm in ARMS:
+        say(f"{arm}: {kills[arm]} kills")
+        with StandaloneCluster(workers=2) as cluster, tempfile.TemporaryDirectory() as scratch:
+            rows.append(dict(asdict(run_arm(arm, cluster, Path(scratch), kills[arm]))))
+    total = {name: sum(int(row[name] or 0) for row in rows) for name in ("kills", "wrong_rows", "wrong_counts")}
+    return Result(
+        "executor-kills",
+        rows,
+        [
+            Bar.at_least("executors killed", total["kills"], sum(kills.values())),
+            Bar.at_most("rows wrong", total["wrong_rows"], 0),
+            Bar.at_most("batches whose counts are wrong", total["wrong_counts"], 0),
+        ],
+    )

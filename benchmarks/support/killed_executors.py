@@ -1,0 +1,199 @@
+"""Jobs on a standalone cluster whose executors are killed while batches run, and what must come out of them.
+
+Which rows a batch must keep is known: a hash of the row's number, and the keep that was journaled for the batch.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from penstock.control.base import Controller, Decision, Observation
+from penstock.drop.hashing import gate_seed, uniform
+from penstock.errors import PenstockError
+from penstock.journal import read_journal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.testing.standalone import StandaloneCluster
+
+__all__ = ["ARMS", "Found", "cluster_session", "run_arm"]
+
+ARMS = ("function", "aggregate", "arrival", "plain")
+"""A function that shuffles; an aggregation with state; a shuffle in a query by arrival; files without any shuffle."""
+_ROWS, _PARTITIONS, _KEYS = 2_000, 8, 7
+_KEEPS = (0.9, 0.2, 0.5)
+_PATIENCE_S = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one arm did."""
+
+    arm: str
+    kills: int
+    batches: int
+    rows: int
+    wrong_rows: int
+    """Rows that are in the sink and should not be, or the other way round."""
+    wrong_counts: int
+    """Batches whose counts in the ledger are not those of their rows."""
+    lossy_batches: int
+    """Batches that lost an executor, and were counted again where that mattered."""
+
+
+class _Cycle(Controller):
+    def update(self, observation: Observation) -> Decision:
+        return Decision(keep=_KEEPS[(observation.batch_id + 1) % len(_KEEPS)])
+
+
+def cluster_session(master: str, scratch: Path, **conf: str) -> SparkSession:
+    """Start Spark on a cluster whose executors may be lost at any time."""
+    from penstock.spark.session import local_session  # noqa: PLC0415 - needs Spark
+
+    settings: dict[str, Any] = {
+        "spark.executor.memory": "512m",
+        "spark.task.maxFailures": "1000",
+        "spark.stage.maxConsecutiveAttempts": "1000",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.shuffle.io.retryWait": "1s",
+        "spark.shuffle.io.maxRetries": "1",
+    }
+    return local_session("cluster", scratch=scratch, **(settings | conf | {"master": master}))
+
+
+def run_arm(arm: str, cluster: StandaloneCluster, scratch: Path, kills: int, *, is_polite: bool = False, **conf: str) -> Found:
+    """Run one arm until so many executors were killed, each in a batch of its own; every other one is asked to go if polite."""
+    from penstock.spark.repeated_tasks import RepeatWatch  # noqa: PLC0415 - needs Spark
+    from penstock.spark.shedder import Shedder  # noqa: PLC0415
+
+    spark = cluster_session(cluster.master, scratch, **conf)
+    checkpoint, output = scratch / "checkpoint", scratch / "rows"
+    by_batch: dict[int, Counter[int]] = {}
+    lossy: list[bool] = []
+    original = RepeatWatch.has_repeats
+
+    def note(self: RepeatWatch, *arguments: Any, **options: Any) -> bool:
+        lossy.append(original(self, *arguments, **options))
+        return lossy[-1]
+
+    def write(df: DataFrame, number: int) -> None:
+        counted = _count_keys(df) if arm == "function" else df
+        by_batch[number] = Counter({int(row["key"]): int(row["count"]) for row in counted.collect()})
+
+    RepeatWatch.has_repeats = note  # type: ignore[method-assign]
+    try:
+        with Shedder("60s", controller=_Cycle(60.0)) as shedder:
+            gated = shedder.gate(_read(spark), name="in", arrival="timestamp", identity="value", bounded=False)
+            slow = _add_work(gated)
+            if arm == "function":
+                query = shedder.foreach_batch(slow, write, checkpoint=checkpoint)
+            elif arm == "aggregate":
+                query = shedder.foreach_batch(_count_keys(slow), write, checkpoint=checkpoint, output_mode="update")
+            else:
+                rows = slow.repartition(4) if arm == "arrival" else slow
+                writer = rows.writeStream.format("parquet").option("path", str(output))
+                query = shedder.start(
+                    writer.option("checkpointLocation", str(checkpoint)), by="arrival" if arm == "arrival" else "batch"
+                )
+            _kill(cluster, kills, query, checkpoint / "penstock", is_polite=is_polite)
+    finally:
+        RepeatWatch.has_repeats = original  # type: ignore[method-assign]
+        spark.stop()
+    state = read_journal(checkpoint / "penstock")
+    expected = {number: _expect(state, number) for number in state.batches}
+    wrong = {number for number, record in state.batches.items() if record.gates["in"][0] != _ROWS}
+    if arm == "arrival":  # decided by slots, which lie across batches: the sink says what was kept
+        kept = _read_rows(output)
+        wrong_rows = len(kept) - len(set(kept)) + abs(len(kept) - sum(record.gates["in"][1] for record in state.batches.values()))
+    else:
+        wrong |= {number for number, record in state.batches.items() if record.gates["in"][1] != len(expected[number])}
+        wrong_rows = _audit(arm, expected, by_batch, output)
+    return Found(arm, kills, len(state.batches), _ROWS * len(state.batches), wrong_rows, len(wrong), sum(lossy))
+
+
+def _read(spark: SparkSession) -> DataFrame:
+    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", _ROWS).option("numPartitions", _PARTITIONS)
+    return reader.option("startTimestamp", 1_700_000_000_000).load().selectExpr("*", f"value % {_KEYS} AS key")
+
+
+def _add_work(df: DataFrame, when: str = "value % 40 = 0") -> DataFrame:
+    """Sleep now and then on the executors, so that they can be killed in the middle; native, because they need no Python."""
+    return df.where(f"if({when}, reflect('java.lang.Thread', 'sleep', 30L), 'none') IS NOT NULL")
+
+
+def _count_keys(df: DataFrame) -> DataFrame:
+    """Count with a shuffle, and with work on both sides of it."""
+    return _add_work(df.groupBy("key").count(), "key >= 0")
+
+
+def _kill(cluster: StandaloneCluster, kills: int, query: Any, journal: Path, *, is_polite: bool) -> None:
+    chance = random.Random(kills)  # noqa: S311 - not for secrets
+    _wait(lambda: _count(journal) >= 1, query, "no batch ended")
+    for number in range(kills):
+        _wait(lambda: len(cluster.executors()) >= (1 if is_polite else 2), query, "a new executor did not come")
+        time.sleep(chance.uniform(0.0, 2.0))
+        ended = _count(journal)
+        cluster.kill_executor(chance.randrange(2), is_polite=is_polite and number % 2 == 0)
+        # Each kill has a batch of its own, and the next one a batch in which the new executor takes part.
+        _wait(lambda ended=ended: _count(journal) >= ended + 2, query, "no batch ended after a kill")
+
+
+def _count(journal: Path) -> int:
+    return len(read_journal(journal).batches) if journal.exists() else 0
+
+
+def _wait(condition: Any, query: Any, message: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not condition():
+        if query.exception() is not None:
+            raise PenstockError(f"the query failed: {str(query.exception()).splitlines()[0]}")
+        if time.monotonic() > deadline:
+            raise PenstockError(f"{message} within {_PATIENCE_S:g} s")
+        time.sleep(0.1)
+
+
+def _expect(state: Any, number: int) -> list[int]:
+    """Return the numbers of the rows that a batch must keep."""
+    decision = state.decision_for(number)
+    ids = np.arange(_ROWS * number, _ROWS * (number + 1))
+    if decision is None:
+        return [int(value) for value in ids]
+    return [int(value) for value in ids[uniform(gate_seed("in"), [pa.array(ids)]) < decision.gates["in"][0]]]
+
+
+def _read_rows(output: Path) -> list[int]:
+    """Return the rows that Spark's own log has committed."""
+    logs = [path for path in (output / "_spark_metadata").iterdir() if path.name.split(".")[0].isdigit()]
+    names = {
+        line.split('"path":"')[1].split('"')[0].rsplit("/", 1)[1]
+        for log in logs
+        for line in log.read_text().splitlines()
+        if '"path":"' in line
+    }
+    table = ds.dataset([str(output / name) for name in sorted(names)], format="parquet").to_table(columns=["value"])
+    return [int(value) for value in table["value"].to_pylist()]
+
+
+def _audit(arm: str, expected: dict[int, list[int]], by_batch: dict[int, Counter[int]], output: Path) -> int:
+    """Return how many rows are missing or too many."""
+    if arm == "plain":
+        differences = Counter(_read_rows(output))
+        differences.subtract(value for values in expected.values() for value in values)
+        return sum(abs(count) for count in differences.values())
+    wrong, total = 0, Counter[int]()
+    for number in sorted(expected):
+        keys = Counter(value % _KEYS for value in expected[number])
+        total += keys
+        right = {key: total[key] for key in by_batch[number]} if arm == "aggregate" else keys
+        wrong += sum(abs(by_batch[number][key] - right.get(key, 0)) for key in {*by_batch[number], *right})
+    return wrong
