@@ -28,10 +28,27 @@ def resolve(location: str | Path, what: str) -> tuple[fs.FileSystem, str]:
     if ":" not in text.split("/", 1)[0]:
         return fs.LocalFileSystem(), str(Path(text).absolute())
     try:
-        filesystem, path = fs.FileSystem.from_uri(text)
+        # Hadoop's names for S3 mean nothing to pyarrow, but the place is the same.
+        filesystem, path = fs.FileSystem.from_uri(re.sub(r"^s3[an]://", "s3://", text))
     except (OSError, ValueError, NotImplementedError) as error:
-        raise PenstockError(f"{what} {text} can't be reached: {str(error).splitlines()[0]}") from error
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise PenstockError(f"{what} {text} can't be reached without Spark: {reason}{_advise(text)}") from error
     return filesystem, path
+
+
+def _advise(address: str) -> str:
+    """Return what pyarrow needs for an address, as the end of a sentence."""
+    scheme = address.split(":", 1)[0].lower()
+    needs = {
+        "hdfs": "it needs Hadoop's libhdfs with HADOOP_HOME and CLASSPATH set",
+        "viewfs": "it needs Hadoop's libhdfs with HADOOP_HOME and CLASSPATH set",
+        "s3": "it needs AWS credentials and a region in the environment",
+        "s3a": "it needs AWS credentials and a region in the environment",
+        "gs": "it needs Google's credentials in the environment",
+        "abfs": "it needs Azure's credentials in the environment",
+        "abfss": "it needs Azure's credentials in the environment",
+    }
+    return f"; {needs.get(scheme, 'known are paths and s3a, gs, abfss and hdfs addresses')}, or copy the directory to a disk"
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = False) -> None:

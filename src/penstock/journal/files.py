@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import xxhash
-from pyarrow import fs
 
-from penstock.errors import JournalError
-from penstock.filesystem import DirectoryLock, resolve, write_atomically
+from penstock.journal.state import JournalState
+from penstock.storage import Store
 
-__all__ = ["FILE_NAME", "FORMAT", "JournalFiles", "OWNER", "seal", "unseal"]
+__all__ = ["FORMAT", "OWNER", "list_numbered", "number_name", "read_state", "seal", "unseal"]
 
 FORMAT = "penstock-journal-1"
-FILE_NAME = re.compile(r"(\d{12})(\.compact)?\.json")
 OWNER = "owner.json"
+_FILE_NAME = re.compile(r"(\d{12})(\.compact)?\.json")
+_OTHER_FILES = {OWNER, "lock"}
 
 
 def seal(lines: Iterable[Mapping[str, Any]]) -> bytes:
@@ -45,77 +44,54 @@ def unseal(content: bytes) -> Iterator[Mapping[str, Any]]:
         yield json.loads(line)
 
 
-class JournalFiles:
-    """The file operations that a journal needs, on any filesystem that pyarrow can reach.
+def number_name(number: int, *, is_compact: bool = False) -> str:
+    """Return the name of a numbered file.
 
-    Parameters
-    ----------
-    location
-        The directory, as a path or a URI.
-    filesystem
-        Where the directory is; by default its location says so.
+    >>> number_name(7), number_name(8, is_compact=True)
+    ('000000000007.json', '000000000008.compact.json')
     """
+    return f"{number:012d}{'.compact' if is_compact else ''}.json"
 
-    def __init__(self, location: str | Path, filesystem: fs.FileSystem | None) -> None:
-        self._fs, self.location = (filesystem, str(location)) if filesystem is not None else resolve(location, "the journal")
-        self._lock = DirectoryLock(Path(self.location)) if isinstance(self._fs, fs.LocalFileSystem) else None
 
-    def exists(self) -> bool:
-        """Return whether the directory exists."""
-        kind: fs.FileType = self._fs.get_file_info(self.location).type
-        return bool(kind == fs.FileType.Directory)
+def list_numbered(store: Store) -> list[str]:
+    """Return the names of a journal's numbered files."""
+    return [name for name in store.list_names() if _FILE_NAME.fullmatch(name)]
 
-    def prepare(self) -> None:
-        """Create the directory, check that it can be written, and take the lock.
 
-        Raises
-        ------
-        JournalError
-            If it can't be written, or another job has the lock.
-        """
+def read_state(store: Store) -> JournalState:
+    """Return what the files of a journal say; damaged ones are named in ``damage`` and ignored."""
+    state = JournalState()
+    names = sorted(store.list_names())
+    damage: list[str] = []
+    if OWNER in names:
         try:
-            self._fs.create_dir(self.location, recursive=True)
-            self.write(".probe", b"")
-            self.delete(".probe")
-        except OSError as error:
-            reason = error.strerror or str(error).splitlines()[0]
-            raise JournalError(f"the journal in {self.location} can't be written: {reason}") from error
-        if self._lock is not None and not self._lock.acquire():
-            raise JournalError(f"the journal in {self.location} is in use by another job: give each job a journal of its own")
+            state.owner = json.loads(store.read(OWNER))
+        except (ValueError, OSError) as error:
+            damage.append(f"journal file {store.location}/{OWNER} is damaged and ignored: {error}")
+    numbered = {int(match.group(1)): match.string for name in names if (match := _FILE_NAME.fullmatch(name))}
+    # Files before the newest compacted one are left over from a crash during compaction.
+    compact = max((number for number, name in numbered.items() if ".compact" in name and _is_intact(store, name)), default=0)
+    for name, content in store.read_all(name for number, name in sorted(numbered.items()) if number >= compact):
+        if isinstance(content, FileNotFoundError):
+            continue  # compacted away while a viewer was reading
+        if isinstance(content, OSError):
+            raise content
+        try:
+            for line in unseal(content):
+                state.add_line(line)
+        except (ValueError, KeyError, TypeError) as error:
+            damage.append(f"journal file {store.location}/{name} is torn or damaged and ignored: {error}")
+    foreign = [name for name in names if not _FILE_NAME.fullmatch(name) and name not in _OTHER_FILES and not name.startswith(".")]
+    damage += [f"journal file {store.location}/{name} is not Penstock's and is ignored" for name in foreign]
+    state.damage = damage
+    state.next_number = max(numbered, default=-1) + 1
+    return state
 
-    def release(self) -> None:
-        """Release the lock."""
-        if self._lock is not None:
-            self._lock.release()
 
-    def list_names(self) -> Iterator[str]:
-        """Yield the names of all files."""
-        for info in self._fs.get_file_info(fs.FileSelector(self.location, allow_not_found=True)):
-            yield info.base_name
-
-    def list_numbered(self) -> Iterator[str]:
-        """Yield the names of the numbered files."""
-        return (name for name in self.list_names() if FILE_NAME.fullmatch(name))
-
-    def read(self, name: str) -> bytes:
-        """Return the content of a file."""
-        with self._fs.open_input_stream(f"{self.location}/{name}") as stream:
-            content: bytes = stream.read()
-        return content
-
-    def write(self, name: str, content: bytes, *, exclusive: bool = False) -> None:
-        """Write a file as a whole; it is durable when this returns. An exclusive one must not exist yet."""
-        path = f"{self.location}/{name}"
-        if exclusive and self._fs.get_file_info(path).type != fs.FileType.NotFound:
-            raise OSError(f"{name} exists already: another job writes here")
-        if self._lock is not None:
-            write_atomically(Path(path), content, durable=True)
-            return
-        temporary = f"{self.location}/.{name}.tmp"
-        with self._fs.open_output_stream(temporary) as stream:
-            stream.write(content)
-        self._fs.move(temporary, path)
-
-    def delete(self, name: str) -> None:
-        """Remove a file."""
-        self._fs.delete_file(f"{self.location}/{name}")
+def _is_intact(store: Store, name: str) -> bool:
+    try:
+        return any(True for _ in unseal(store.read(name)))
+    except ValueError:
+        return False
+    except FileNotFoundError:
+        return False

@@ -11,11 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pyarrow import fs
-
 from penstock.errors import PenstockError
-from penstock.filesystem import resolve, write_atomically
 from penstock.journal.files import seal, unseal
+from penstock.storage import Store, open_store
 
 __all__ = ["DIRECTORY", "OffsetRange", "ShedLog", "ShedRecord"]
 
@@ -66,29 +64,34 @@ class ShedLog:
     Parameters
     ----------
     checkpoint
-        The directory of the query's checkpoint, as a path or a URI.
+        The directory of the query's checkpoint: a path, an address, or a store.
     """
 
-    def __init__(self, checkpoint: str | Path) -> None:
-        self._fs, path = resolve(checkpoint, "the checkpoint")
-        self.location = f"{path}/{DIRECTORY}"
+    def __init__(self, checkpoint: str | Path | Store) -> None:
+        self._store = open_store(checkpoint, "the checkpoint").below(DIRECTORY)
         self._block: tuple[int, dict[tuple[int, str], ShedRecord]] | None = None
+
+    @property
+    def location(self) -> str:
+        """The directory."""
+        return self._store.location
 
     def exists(self) -> bool:
         """Return whether there is a log."""
-        return bool(self._fs.get_file_info(self.location).type == fs.FileType.Directory)
+        return self._store.exists()
 
     def add(self, record: ShedRecord) -> None:
         """Write a record; it is durable when this returns, and replaces one of the same batch and gate."""
         number = record.batch // _BATCHES_PER_FILE
         if self._block is None or self._block[0] != number:
-            self._fs.create_dir(self.location, recursive=True)
-            there = self._read(_name(number)) if self._has(_name(number)) else []
+            self._store.make()
+            there = self._read(_name(number)) if _name(number) in self._store.list_names() else []
             self._block = number, {(one.batch, one.gate): one for one in there}
-        records = self._block[1]
+        records = dict(self._block[1])
         if records.get((record.batch, record.gate)) != record:
             records[record.batch, record.gate] = record
-            self._write(_name(number), seal(asdict(one) for _, one in sorted(records.items())))
+            self._store.replace(_name(number), seal(asdict(one) for _, one in sorted(records.items())))
+            self._block = number, records
 
     def read(self) -> Iterator[ShedRecord]:
         """Yield all records, oldest first.
@@ -100,30 +103,15 @@ class ShedLog:
         """
         if not self.exists():
             raise PenstockError(f"there is no log of shed rows in {self.location}: give the gate shed_to='offsets'")
-        infos = self._fs.get_file_info(fs.FileSelector(self.location))
-        for name in sorted(info.base_name for info in infos if info.base_name.endswith(".json") and info.base_name[0] != "."):
+        for name in sorted(name for name in self._store.list_names() if name.endswith(".json") and name[0] != "."):
             yield from self._read(name)
 
     def _read(self, name: str) -> list[ShedRecord]:
-        with self._fs.open_input_stream(f"{self.location}/{name}") as stream:
-            content = stream.read()
+        content = self._store.read(name)
         try:
             return [ShedRecord.decode(line) for line in unseal(content)]
         except (ValueError, KeyError, TypeError) as error:
             raise PenstockError(f"{self.location}/{name} is damaged: {error}") from None
-
-    def _has(self, name: str) -> bool:
-        return bool(self._fs.get_file_info(f"{self.location}/{name}").type == fs.FileType.File)
-
-    def _write(self, name: str, content: bytes) -> None:
-        path = f"{self.location}/{name}"
-        if isinstance(self._fs, fs.LocalFileSystem):
-            write_atomically(Path(path), content, durable=True)
-            return
-        temporary = f"{self.location}/.{name}.tmp"
-        with self._fs.open_output_stream(temporary) as stream:
-            stream.write(content)
-        self._fs.move(temporary, path)
 
 
 def _name(block: int) -> str:

@@ -16,6 +16,7 @@ from penstock.journal import Journal
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.dead_letters.letter_writer import refuse_letters
 from penstock.spark.gates import Gate
+from penstock.spark.hadoop_store import open_session_store
 from penstock.spark.kafka_source import SPARSE, KafkaTopics
 from penstock.spark.offsets import rows_between
 from penstock.spark.plan_checks import refuse_windows
@@ -23,6 +24,7 @@ from penstock.spark.plan_counts import PlanCounter, read_stored_counts
 from penstock.spark.progress import Progress
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.repeated_tasks import RepeatWatch, count_once
+from penstock.storage import Store
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -74,7 +76,7 @@ class ArrivalDriver(QueryDriver):
         self._watch = RepeatWatch(gates[0].spark)
         self._tracker = gates[0].spark._jsc.sc().statusTracker()
 
-    def open_journal(self, location: str, query_id: str | None, *, is_new: bool) -> None:
+    def open_journal(self, location: str | Store, query_id: str | None, *, is_new: bool) -> None:
         """Open the journal and continue where it ends."""
         with _PUBLISHING:
             super().open_journal(location, query_id, is_new=is_new)
@@ -96,7 +98,7 @@ class ArrivalDriver(QueryDriver):
         self.query = query
         self._stream = query._jsq.streamingQuery()
         self._topics = KafkaTopics(next(iter(self.gates.values())).spark, self._stream)
-        self.claim_journal(str(self._stream.resolvedCheckpointRoot()), str(query.id))
+        self.claim_journal(self._find_checkpoint().store, str(query.id))
         self._done_through = max(self.journal.state.batches, default=-1)
         self._thread.start()
         for progress in query.recentProgress:  # those that came before the listener knew the query
@@ -158,7 +160,11 @@ class ArrivalDriver(QueryDriver):
             self.carry_out(self.core.end_batch(event))
 
     def _read_first_offsets(self) -> list[str | None]:
-        return Checkpoint(str(self._stream.resolvedCheckpointRoot())).starts(0)
+        return self._find_checkpoint().starts(0)
+
+    def _find_checkpoint(self) -> Checkpoint:
+        spark = next(iter(self.gates.values())).spark
+        return Checkpoint(open_session_store(spark, str(self._stream.resolvedCheckpointRoot()), "the checkpoint"))
 
     def _read_backlog(self, progress: Progress) -> dict[str, int]:
         """Return the rows that wait at each source. Spark's report says so only of a capped one; Kafka can be asked."""

@@ -9,15 +9,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.control.base import GateCount
 from penstock.decision import BatchEnded, BatchPlanned, ByBatch, MeterReading
 from penstock.errors import PenstockError
 from penstock.journal.records import OutputRecord
-from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.checkpoint import Checkpoint, parse_offsets
 from penstock.spark.gates import Gate
+from penstock.spark.hadoop_store import open_session_store
 from penstock.spark.interruption import shorten_interruption
 from penstock.spark.kafka_source import SPARSE, KafkaTopics, clip_starts
 from penstock.spark.offsets import is_kafka, rows_between
@@ -52,10 +53,29 @@ class RunningQuery:
         self._stream = streams[0]
         self._tracker = spark._jsc.sc().statusTracker()
         self._run_id = str(self._stream.runId().toString())
-        self.checkpoint_location = str(self._stream.resolvedCheckpointRoot())
-        self.checkpoint = Checkpoint(self.checkpoint_location)
+        self._spark = spark
         self.topics = KafkaTopics(spark, self._stream)
         self._progress: Progress | None = None
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """Its checkpoint, as the session sees it."""
+        return Checkpoint(open_session_store(self._spark, str(self._stream.resolvedCheckpointRoot()), "the checkpoint"))
+
+    def offsets(self, batch_id: int) -> list[str | None]:
+        """Return the offset of each source at the end of the running batch, as JSON.
+
+        Far away, a file costs requests that the batch would wait for, and Spark still has in memory what it has just written.
+        """
+        if not self.checkpoint.store.is_remote:
+            return self.checkpoint.offsets(batch_id)
+        logged = self._stream.offsetLog().get(batch_id)
+        if not logged.isDefined():
+            return self.checkpoint.offsets(batch_id)
+        jvm: Any = self._spark._jvm
+        stream = jvm.java.io.ByteArrayOutputStream()
+        self._stream.offsetLog().serialize(logged.get(), stream)
+        return parse_offsets(str(stream.toString("UTF-8")))
 
     def plan(self) -> Any:
         """Return the executed plan of the batch that is running."""
@@ -125,7 +145,7 @@ class OffsetSizes:
 
     def read(self, checkpoint: Checkpoint, batch_id: int) -> dict[str, int] | None:
         """Return the rows by source; ``None`` where a source's offsets don't count rows."""
-        end = checkpoint.offsets(batch_id)
+        end = self._running.offsets(batch_id)
         last_id, start = self._last
         if last_id != batch_id - 1:
             start = checkpoint.starts(batch_id)
@@ -295,7 +315,7 @@ class BatchDriver(QueryDriver):
         """On the first batch: ``start`` has not returned the query yet."""
         if self._running is None:
             running = RunningQuery(self._spark, df, self.label)
-            self.claim_journal(running.checkpoint_location, running.id)
+            self.claim_journal(running.checkpoint.store, running.id)
             self._sizes = OffsetSizes(running) if self._sizes is None else self._sizes
             self._running = running
         return self._running

@@ -6,20 +6,29 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pyarrow import fs
-
 from penstock.errors import PenstockError
-from penstock.filesystem import resolve
 from penstock.spark.offsets import is_kafka, rows_between
+from penstock.storage import Store, open_store
 
-__all__ = ["Checkpoint", "find_open_batch"]
+__all__ = ["Checkpoint", "find_open_batch", "parse_offsets"]
 
 
 class Checkpoint:
-    """The checkpoint directory of a streaming query; never written to."""
+    """The checkpoint directory of a streaming query; never written to.
 
-    def __init__(self, location: str | Path) -> None:
-        self.filesystem, self.path = resolve(location, "the checkpoint")
+    Parameters
+    ----------
+    location
+        The directory: a path, or its store.
+    """
+
+    def __init__(self, location: str | Path | Store) -> None:
+        self.store = open_store(location, "the checkpoint")
+
+    @property
+    def path(self) -> str:
+        """The directory."""
+        return self.store.location
 
     def query_id(self) -> str | None:
         """Return the id that Spark gave the query; ``None`` before its first start."""
@@ -39,8 +48,7 @@ class Checkpoint:
         content = self._read(f"offsets/{batch_id}")
         if content is None:
             raise PenstockError(f"the checkpoint {self.path} has no offsets for batch {batch_id}")
-        lines = content.splitlines()[2:]  # after the version and the batch's metadata
-        return [None if line == "-" else line for line in lines]
+        return parse_offsets(content)
 
     def starts(self, batch_id: int) -> list[str | None]:
         """Return the offset of each source at the start of a batch, as JSON; ``None`` where a source begins at its beginning.
@@ -92,19 +100,26 @@ class Checkpoint:
         return lines[-1] if lines and is_kafka(lines[-1]) else None
 
     def _list_numbers(self, folder: str) -> list[int]:
-        selector = fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True)
-        names = (info.base_name for info in self.filesystem.get_file_info(selector))
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(int(name) for name in self.store.list_names(folder) if name.isdigit())
 
     def _read(self, name: str) -> str | None:
-        path = f"{self.path}/{name}"
-        if self.filesystem.get_file_info(path).type != fs.FileType.File:
+        try:
+            return self.store.read(name).decode()
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        with self.filesystem.open_input_stream(path) as stream:
-            return str(stream.read().decode())
 
 
-def find_open_batch(location: str | None) -> int | None:
+def parse_offsets(content: str) -> list[str | None]:
+    r"""Return the offset of each source from an entry of Spark's offset log.
+
+    >>> parse_offsets('v1\n{"batchTimestampMs":7}\n{"n":5}\n-')
+    ['{"n":5}', None]
+    """
+    lines = content.splitlines()[2:]  # after the version and the batch's metadata
+    return [None if line == "-" else line for line in lines]
+
+
+def find_open_batch(location: str | Path | Store | None) -> int | None:
     """Return the batch that is planned and not committed, which the next start replays; ``None`` if there is none."""
     if location is None:
         return None

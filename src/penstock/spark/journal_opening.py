@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.journal import JournalState
 from penstock.spark.checkpoint import Checkpoint, find_open_batch
+from penstock.spark.hadoop_store import open_session_store
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.recount import recount
+from penstock.storage import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["journal_location", "open_journal"]
+__all__ = ["find_journal", "list_uncounted", "open_journal"]
 
 
 def open_journal(driver: QueryDriver, root: str | None, checkpoint: str | None, df: DataFrame, output_mode: str) -> None:
@@ -23,17 +27,34 @@ def open_journal(driver: QueryDriver, root: str | None, checkpoint: str | None, 
     driver.look_at_sources(df)
     if checkpoint is None:
         if root is not None:
-            driver.open_journal(journal_location(driver, root, ""), None, is_new=True)
+            driver.open_journal(find_journal(driver, root, ""), None, is_new=True)
         return
-    known = Checkpoint(checkpoint)
+    store = open_session_store(df.sparkSession, checkpoint, "the checkpoint")
+    known = Checkpoint(store)
     query_id, committed = known.query_id(), known.list_committed()
-    driver.open_batch, driver.last_committed = find_open_batch(checkpoint), max(committed, default=None)
-    driver.open_journal(journal_location(driver, root, checkpoint), query_id, is_new=query_id is None)
+    driver.open_batch, driver.last_committed = find_open_batch(store), max(committed, default=None)
+    driver.open_journal(find_journal(driver, root, checkpoint), query_id, is_new=query_id is None)
     driver.recount = partial(recount, df, output_mode, known, gates=list(driver.gates.values()))
-    counted = driver.journal.state.batches
-    driver.count_again([batch_id for batch_id in committed if counted and batch_id > max(counted)])
+    driver.count_again(list_uncounted(driver.journal.state, committed))
 
 
-def journal_location(driver: QueryDriver, root: str | None, checkpoint: str) -> str:
+def find_journal(driver: QueryDriver, root: str | None, checkpoint: str) -> Store:
     """Return where the journal of a query lies: in its checkpoint, or below the directory that the user named."""
-    return f"{checkpoint}/penstock" if root is None else f"{root}/{driver.label}"
+    spark = next(iter(driver.gates.values())).spark
+    return open_session_store(spark, f"{checkpoint}/penstock" if root is None else f"{root}/{driver.label}", "the journal")
+
+
+def list_uncounted(state: JournalState, committed: Sequence[int]) -> list[int]:
+    """Return the batches that were committed and not counted, of those that the journal knows about.
+
+    >>> from penstock.journal import DecisionRecord
+    >>> list_uncounted(JournalState(), [0, 1, 2])        # the query ran without a gate so far
+    []
+    >>> list_uncounted(JournalState(decisions=[DecisionRecord({}, 1.0, batch_id=1)]), [0, 1, 2])
+    [1, 2]
+    """
+    decided = [decision.batch_id for decision in state.decisions if decision.batch_id is not None]
+    if not state.batches and not decided:
+        return []
+    first = max(state.batches) + 1 if state.batches else min(decided)
+    return [batch_id for batch_id in committed if batch_id >= first]

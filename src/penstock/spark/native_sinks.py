@@ -139,7 +139,8 @@ def _check(writer: DataStreamWriter, settings: WriterSettings) -> None:
         return
     if settings.name is None:
         raise PenstockError("format 'memory' needs queryName(...), the table to query")
-    if settings.output_mode != "complete" and settings.checkpoint and Checkpoint(settings.checkpoint).list_planned():
+    store = settings.find_store() if settings.output_mode != "complete" else None
+    if store is not None and Checkpoint(store).list_planned():
         raise PenstockError(
             f"a memory table in {settings.output_mode} mode can't continue from the checkpoint {settings.checkpoint}: "
             "its earlier rows are gone; use a new checkpoint, or complete mode"

@@ -18,6 +18,7 @@ from penstock.journal import Journal, QueryLedger
 from penstock.journal.records import Record
 from penstock.spark.gates import Gate
 from penstock.spark.kafka_source import explain_failure, find_silent_brokers, read_layout
+from penstock.storage import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,13 +94,13 @@ class QueryDriver(ABC):
             {name: gate.unit_name for name, gate in gates.items()},
         )
 
-    def open_journal(self, location: str, query_id: str | None, *, is_new: bool) -> None:
+    def open_journal(self, location: str | Store, query_id: str | None, *, is_new: bool) -> None:
         """Open the journal and continue where it ends."""
         journal = Journal(location, query_id)
         if is_new and query_id is None and (owner := journal.state.owner.get("job")) is not None:
             journal.close()
             raise JournalError(
-                f"the journal in {location} belongs to job {owner}, but the checkpoint is new: "
+                f"the journal in {journal.location} belongs to job {owner}, but the checkpoint is new: "
                 "give the new job a journal of its own, or bring back the checkpoint"
             )
         self._journal = journal
@@ -126,10 +127,10 @@ class QueryDriver(ABC):
         if any(gate.specification.is_bounded_by_arrival for gate in self.gates.values()):
             self.layout = read_layout(df)
 
-    def claim_journal(self, checkpoint: str, query_id: str) -> None:
+    def claim_journal(self, checkpoint: Store, query_id: str) -> None:
         """Say whose the journal is; open it in the checkpoint that Spark made, where the user named none."""
         if self._journal is None:
-            self.open_journal(f"{checkpoint}/penstock", query_id, is_new=True)
+            self.open_journal(checkpoint.below("penstock"), query_id, is_new=True)
         else:
             self.journal.claim(query_id)
 

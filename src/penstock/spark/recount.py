@@ -13,13 +13,12 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyarrow import fs
-
 from penstock.control.base import GateCount
 from penstock.errors import PenstockError
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.gates import Gate
 from penstock.spark.plan_counts import PlanCounter
+from penstock.storage import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,8 +51,7 @@ def recount(
     PenstockError
         If the batch fails or takes too long.
     """
-    scratch = f"{checkpoint.path}/penstock/.recount-{uuid.uuid4().hex}"
-    filesystem = checkpoint.filesystem
+    scratch = f"penstock/.recount-{uuid.uuid4().hex}"
     counts: dict[str, GateCount] = {}
     is_done = threading.Event()
 
@@ -66,9 +64,9 @@ def recount(
         is_done.set()
 
     try:
-        _copy_checkpoint(filesystem, checkpoint.path, scratch, batch_id)
+        _copy_checkpoint(checkpoint.store, scratch, batch_id)
         writer = df.writeStream.foreachBatch(count).outputMode(output_mode)
-        query = writer.option("checkpointLocation", scratch).start()
+        query = writer.option("checkpointLocation", f"{checkpoint.path}/{scratch}").start()
         try:
             while not is_done.wait(0.05):
                 if (failure := query.exception()) is not None:
@@ -78,27 +76,19 @@ def recount(
         finally:
             query.stop()
     finally:
-        if filesystem.get_file_info(scratch).type == fs.FileType.Directory:
-            filesystem.delete_dir(scratch)
+        checkpoint.store.delete(scratch)
     for gate in gates:
         gate.take_reading()  # the meters must not count these rows twice
     return counts
 
 
-def _copy_checkpoint(filesystem: fs.FileSystem, source: str, target: str, batch_id: int) -> None:
+def _copy_checkpoint(store: Store, target: str, batch_id: int) -> None:
     """Copy a checkpoint as it was when the batch had been planned and had not run yet."""
-    filesystem.create_dir(target, recursive=True)
-    with filesystem.open_output_stream(f"{target}/metadata") as stream:
-        # A new id, because the query itself may be running.
-        stream.write(json.dumps({"id": str(uuid.uuid4())}).encode())
+    store.below(target).make()
+    # A new id, because the query itself may be running.
+    store.create(f"{target}/metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
     names = [f"offsets/{batch_id}"]
     if batch_id > 0:
         names += [f"offsets/{batch_id - 1}", f"commits/{batch_id - 1}"]
-    for name in names:
-        filesystem.create_dir(f"{target}/{name}".rsplit("/", 1)[0], recursive=True)
-        filesystem.copy_file(f"{source}/{name}", f"{target}/{name}")
-    for folder in ("sources", "state"):
-        if filesystem.get_file_info(f"{source}/{folder}").type == fs.FileType.Directory:
-            fs.copy_files(
-                f"{source}/{folder}", f"{target}/{folder}", source_filesystem=filesystem, destination_filesystem=filesystem
-            )
+    for name in [*names, "sources", "state"]:
+        store.copy(name, f"{target}/{name}")

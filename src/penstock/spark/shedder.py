@@ -29,7 +29,7 @@ from penstock.spark.dead_letters.letter_writer import add_letters
 from penstock.spark.dead_letters.targets import parse_target
 from penstock.spark.driver_registry import DriverRegistry
 from penstock.spark.gates import Gate, GateSpecification, build_gate, keep_whole_windows
-from penstock.spark.journal_opening import journal_location, open_journal
+from penstock.spark.journal_opening import find_journal, open_journal
 from penstock.spark.native_sinks import Way, open_sink
 from penstock.spark.plan_checks import check_streaming, check_windows, find_gates, find_risks
 from penstock.spark.query_driver import QueryDriver
@@ -280,7 +280,7 @@ class Shedder:
         check_trigger(stream().trigger())
         plan = stream().analyzedPlan().toString()  # its logical plan is the query thread's to make
         driver = self._arrival_driver(plan, query.name, stream().trigger())
-        journal = journal_location(driver, self._journal, str(stream().resolvedCheckpointRoot()))
+        journal = find_journal(driver, self._journal, str(stream().resolvedCheckpointRoot()))
         with self._registry.enlist(driver):
             driver.open_journal(journal, str(query.id), is_new=False)
             return self._launch(driver, plan, lambda: query)
@@ -332,7 +332,7 @@ class Shedder:
             self._registry.label(settings.name),
             max_loss=self._max_loss,
             slot_gates=[gate.state for gate in gates if gate.has_slots],  # type: ignore[misc] # those have slots
-            open_batch=find_open_batch(settings.checkpoint),
+            open_batch=find_open_batch(settings.find_store()),
         )
         driver = BatchDriver(gates[0].spark, add_letters(function, gates), gates, core, is_paced=settings.is_paced)
         self._registry.refuse_taken_gates(driver)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.duration import is_zero_duration, parse_duration
 from penstock.errors import PenstockError
+from penstock.spark.hadoop_store import open_session_store
+from penstock.storage import Store
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -43,6 +45,11 @@ class WriterSettings:
     def has_checkpoint(self) -> bool:
         """Whether the query keeps its checkpoint, in a place that the user or the session named."""
         return self.checkpoint is not None or bool(self._session_root)
+
+    def find_store(self) -> Store | None:
+        """Return where the checkpoint lies; ``None`` if Spark will choose a directory."""
+        spark = self._writer._spark
+        return None if self.checkpoint is None else open_session_store(spark, self.checkpoint, "the checkpoint")
 
     @property
     def is_paced(self) -> bool:

@@ -21,6 +21,7 @@ from penstock.spark.dead_letters.shed_rows import check_replayable, list_leaves,
 from penstock.spark.sinks.batch_identity import BatchIdentity
 from penstock.spark.sinks.connectors import check_connector
 from penstock.spark.sinks.kafka_sink import HEADERS_TYPE, add_headers, check_topic, kafka_options
+from penstock.storage import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +45,7 @@ class ShedBatch:
     """The part of the batch's plan in front of the gate."""
     session: SparkSession
     """The session that the batch runs in."""
-    checkpoint: str
+    checkpoint: Store
 
     def rows(self) -> DataFrame:
         """Return the rows that were shed, with the reason."""
@@ -135,6 +136,9 @@ class KafkaTarget(ShedTarget):
 class OffsetsTarget(ShedTarget):
     """Notes where the rows of a batch lie, and the table that judged them; the rows stay where they are, in Kafka."""
 
+    def __init__(self) -> None:
+        self._logs: dict[str, ShedLog] = {}  # by checkpoint; each knows what it wrote last
+
     def check(self, df: DataFrame, gate: GateSpecification) -> None:
         """Refuse a gate whose decisions can't be found again from coordinates and timestamps alone."""
         if gate.unit is not None or gate.priorities is not None or gate.buckets is not None or gate.clocked is not None:
@@ -168,7 +172,10 @@ class OffsetsTarget(ShedTarget):
             older if has_ages else None,
             table.oldest if has_ages else None,
         )
-        ShedLog(batch.checkpoint).add(record)
+        place = batch.checkpoint.location
+        if place not in self._logs:
+            self._logs[place] = ShedLog(batch.checkpoint)
+        self._logs[place].add(record)
 
 
 def parse_target(shed_to: object) -> ShedTarget:

@@ -1,0 +1,263 @@
+"""A directory on any filesystem that Spark can reach, through the session's own Hadoop configuration and credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from penstock.errors import PenstockError
+from penstock.storage import Lease, Store
+from penstock.storage.arrow_store import read_or_error
+from penstock.storage.local_store import LocalStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["HadoopStore", "open_session_store"]
+
+_READERS = 16
+_CONDITIONAL = "fs.option.create.conditional.overwrite"
+_QUICK = "fs.s3a.create.performance"
+_CREATES_WHOLE = {"s3a", "gs"}
+"""Schemes of object stores: a file appears when it is closed, and there is nothing like a rename."""
+_MANAGERS = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager",
+    "org.apache.spark.sql.execution.streaming.CheckpointFileManager",
+)
+"""Spark's own way to write a checkpoint's file as a whole, by version."""
+_CONNECTORS = {
+    "s3": "open-source Spark calls it s3a: use s3a:// and add org.apache.hadoop:hadoop-aws:{hadoop} to spark.jars.packages",
+    "s3a": "add org.apache.hadoop:hadoop-aws:{hadoop} to spark.jars.packages",
+    "abfs": "add org.apache.hadoop:hadoop-azure:{hadoop} to spark.jars.packages",
+    "abfss": "add org.apache.hadoop:hadoop-azure:{hadoop} to spark.jars.packages",
+    "gs": "add Google's gcs-connector for Hadoop 3 to spark.jars",
+}
+_MISSING = ("UnsupportedFileSystemException", "ClassNotFoundException", "NoClassDefFoundError")
+_ERRORS: dict[str, type[OSError]] = {
+    "FileNotFoundException": FileNotFoundError,
+    "NoSuchFileException": FileNotFoundError,
+    "FileAlreadyExistsException": FileExistsError,
+    "PathExistsException": FileExistsError,
+    "RemoteFileChangedException": FileExistsError,
+    "AccessDeniedException": PermissionError,
+    "AccessControlException": PermissionError,
+    "ParentNotDirectoryException": NotADirectoryError,
+}
+
+T = TypeVar("T")
+
+
+def open_session_store(spark: SparkSession, location: str | Path, what: str) -> Store:
+    """Return the store of a directory as a session sees it: without a scheme, on its default filesystem.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    location
+        A path or an address.
+    what
+        What lies there, for messages.
+
+    Raises
+    ------
+    PenstockError
+        If the session has no connector for the address, or it can't be reached.
+    """
+    jvm: Any = spark._jvm
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(str(location))
+        filesystem = path.getFileSystem(conf)
+        qualified = filesystem.makeQualified(path)
+        if str(filesystem.getScheme()) == "file":
+            return LocalStore(str(qualified.toUri().getPath()))
+    except Py4JJavaError as error:
+        raise PenstockError(_describe_missing(jvm, str(location), what, error)) from None
+    return HadoopStore(jvm, filesystem, conf, str(qualified.toString()))
+
+
+class HadoopStore(Store):
+    """Files on a Hadoop filesystem: HDFS, an object store, or a vendor's own.
+
+    A file is created if absent in the way that the filesystem has for it: with a conditional write where it can (S3 since Hadoop
+    3.4.2), with a plain creation on object stores, where a file appears when it is closed, and else as Spark's checkpoint manager
+    does, under a temporary name and renamed.
+
+    Parameters
+    ----------
+    jvm
+        The session's JVM.
+    filesystem, conf
+        Hadoop's filesystem and configuration.
+    location
+        The directory, with its scheme.
+    """
+
+    is_remote: ClassVar[bool] = True
+
+    def __init__(self, jvm: Any, filesystem: Any, conf: Any, location: str) -> None:
+        self._jvm, self._fs, self._conf, self.location = jvm, filesystem, conf, location.rstrip("/")
+        self._scheme = str(filesystem.getScheme())
+        self._is_conditional: bool | None = None
+        self._manager: Any = None
+
+    def below(self, folder: str) -> HadoopStore:
+        """Return the store of a directory below this one."""
+        return HadoopStore(self._jvm, self._fs, self._conf, f"{self.location}/{folder}")
+
+    def make(self) -> None:
+        """Make the directory; an object store has none."""
+        if self._scheme not in _CREATES_WHOLE:
+            self._call(lambda: self._fs.mkdirs(self._path()))
+
+    def exists(self) -> bool:
+        """Return whether the directory exists."""
+        return bool(self._call(lambda: self._fs.exists(self._path())))
+
+    def list_names(self, folder: str = "") -> list[str]:
+        """Return the names in a directory."""
+        try:
+            return self._call(lambda: self._list(self._path(folder)))
+        except FileNotFoundError:
+            return []
+
+    def _list(self, folder: Any) -> list[str]:
+        hadoop = self._jvm.org.apache.hadoop
+        paths = self._jvm.java.util.Arrays.asList(hadoop.fs.FileUtil.stat2Paths(self._fs.listStatus(folder)))
+        text = str(hadoop.util.StringUtils.join("\n", paths))  # one call instead of three per name
+        return [path.rsplit("/", 1)[-1] for path in text.split("\n") if path]
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file."""
+        return self._call(lambda: self._read(name))
+
+    def _read(self, name: str) -> bytes:
+        stream = self._fs.open(self._path(name))
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
+
+    def read_all(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | OSError]]:
+        """Yield each name with the content of its file; several are read at once."""
+        with ThreadPoolExecutor(_READERS) as pool:
+            yield from pool.map(partial(read_or_error, self), names)
+
+    def create(self, name: str, content: bytes) -> None:
+        """Write a file that must not exist yet."""
+        self._call(lambda: self._write(name, content, overwrite=False))
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file, also over one that exists."""
+        self._call(lambda: self._write(name, content, overwrite=True))
+
+    def _write(self, name: str, content: bytes, *, overwrite: bool) -> None:
+        path = self._path(name)
+        stream = self._open_to_create(path, overwrite=overwrite)
+        try:
+            stream.write(bytearray(content))
+            stream.close()
+        except BaseException:
+            self._cancel(stream)
+            raise
+
+    def _open_to_create(self, path: Any, *, overwrite: bool) -> Any:
+        if self._scheme not in _CREATES_WHOLE:
+            return self._find_manager().createAtomic(path, overwrite)
+        if self._is_conditional is None:
+            self._is_conditional = bool(self._fs.hasPathCapability(path, _CONDITIONAL))
+        builder = self._fs.createFile(path).recursive().overwrite(True)
+        if not overwrite and not self._is_conditional:
+            return self._fs.create(path, False)  # it looks whether the file is there, then writes it
+        # One request: no look whether it is there or is a directory, as the names are ours alone.
+        builder = builder.opt(_QUICK, "true") if overwrite else builder.opt(_QUICK, "true").must(_CONDITIONAL, "true")
+        return builder.build()
+
+    def _cancel(self, stream: Any) -> None:
+        try:
+            if hasattr(stream, "cancel"):
+                stream.cancel()
+            elif hasattr(stream, "abort"):
+                stream.abort()
+        except Py4JError:  # what matters is the error that led here
+            return
+
+    def _find_manager(self) -> Any:
+        if self._manager is None:
+            for name in _MANAGERS:
+                try:
+                    found = self._jvm.java.lang.Class.forName(f"{name}$")
+                except Py4JJavaError:
+                    continue
+                self._manager = found.getField("MODULE$").get(None).create(self._path(), self._conf)
+                break
+            else:
+                raise OSError("this Spark has no checkpoint manager that is known")
+        return self._manager
+
+    def delete(self, name: str) -> None:
+        """Remove a file or a directory."""
+        self._call(lambda: self._fs.delete(self._path(name), True))
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy a file or a directory."""
+        origin, copied = self._path(source), self._path(target)
+        if not self._call(lambda: self._fs.exists(origin)):
+            return
+        copy = self._jvm.org.apache.hadoop.fs.FileUtil.copy
+        self._call(lambda: self._fs.mkdirs(copied.getParent()))
+        self._call(lambda: copy(self._fs, origin, self._fs, copied, False, True, self._conf))
+
+    def hold(self) -> Lease:
+        """Return a lease on the directory."""
+        return Lease(self)
+
+    def _path(self, name: str = "") -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.location}/{name}" if name else self.location)
+
+    def _call(self, call: Callable[[], T]) -> T:
+        """Call something of Hadoop's; what it raises becomes an ``OSError`` of one line."""
+        try:
+            return call()
+        except Py4JJavaError as error:
+            raise _translate(error) from None
+        except Py4JError as error:
+            raise OSError(f"the JVM does not answer: {str(error).splitlines()[0]}") from None
+
+
+def _translate(error: Py4JJavaError) -> OSError:
+    """Return Java's error as Python's."""
+    kinds: list[str] = []
+    reason: str | None = None
+    cause = error.java_exception
+    while cause is not None and len(kinds) < 8:
+        name = str(cause.getClass().getSimpleName())
+        kinds.append(name)
+        message = cause.getMessage()
+        if reason is None and message:
+            reason = f"{name}: {str(message).splitlines()[0]}"
+        cause = cause.getCause()
+    text = reason or kinds[0]
+    if "PreconditionFailed" in text or " 412" in text or "Status Code: 409" in text:
+        return FileExistsError(text)
+    for kind in kinds:
+        if kind in _ERRORS:
+            return _ERRORS[kind](text)
+    return OSError(text)
+
+
+def _describe_missing(jvm: Any, location: str, what: str, error: Py4JJavaError) -> str:
+    """Return the line for an address that the session can't reach."""
+    reason = str(_translate(error))
+    scheme = location.split(":", 1)[0]
+    if not any(word in str(error.java_exception.toString()) for word in _MISSING):
+        return f"{what} {location} can't be reached: {reason}"
+    hadoop = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
+    advice = _CONNECTORS.get(scheme, "add the jar of its connector to spark.jars").format(hadoop=hadoop)
+    return f"{what} {location} can't be reached: the session has no connector for {scheme}; {advice}"
