@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.testing.hdfs import HdfsCluster
 from penstock.testing.kafka import KafkaBroker, fetch_connector
 from penstock.testing.maven import UnavailableError, fetch_jars
+from penstock.testing.s3 import S3Server, fetch_s3a
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,11 +60,56 @@ def connector() -> str:
 
 
 @pytest.fixture(scope="session")
-def spark(connector: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that all tests share, with the connector."""
+def s3_or_reason() -> Iterator[S3Server | str]:
+    """An S3 server, or why there is none."""
+    server = S3Server()
+    try:
+        find_s3a()
+        server.start()
+    except UnavailableError as error:
+        yield str(error)
+        return
+    yield server
+    server.stop()
+
+
+def find_s3a() -> str:
+    """The jars with which Spark reaches S3, as a class path."""
+    import pyspark
+
+    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    return ":".join(fetch_s3a(jar.stem.rsplit("-", 1)[-1]))
+
+
+@pytest.fixture
+def s3(s3_or_reason: S3Server | str) -> Iterator[S3Server]:
+    """The S3 server, answering at once; tests skip where it cannot be had."""
+    if isinstance(s3_or_reason, str):
+        pytest.skip(s3_or_reason)
+    yield s3_or_reason
+    s3_or_reason.set()
+
+
+@pytest.fixture(scope="session")
+def hdfs() -> Iterator[HdfsCluster]:
+    """An HDFS; tests skip where its jars cannot be had."""
+    try:
+        cluster = HdfsCluster().start()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    yield cluster
+    cluster.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def spark(connector: str, s3_or_reason: S3Server | str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that all tests share, with the connectors."""
     from penstock.spark.session import local_session
 
-    session = local_session("services", cores=2, scratch=tmp_path_factory.mktemp("spark"), **{"spark.jars": connector})
+    settings = {"spark.jars": connector}
+    if isinstance(s3_or_reason, S3Server):
+        settings |= s3_or_reason.settings() | {"spark.driver.extraClassPath": find_s3a()}
+    session = local_session("services", cores=2, scratch=tmp_path_factory.mktemp("spark"), **settings)
     yield session
     session.stop()
 

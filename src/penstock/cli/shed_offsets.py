@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import typer
 
@@ -15,7 +14,7 @@ __all__ = ["shed_offsets"]
 
 
 def shed_offsets(  # noqa: PLR0917 - options of a command
-    checkpoint: Path = typer.Argument(..., metavar="CHECKPOINT", help="The checkpoint of a query with shed_to='offsets'."),
+    checkpoint: str = typer.Argument(..., metavar="CHECKPOINT", help="The checkpoint of a query with shed_to='offsets'."),
     servers: str | None = typer.Option(None, "--servers", help="A broker: reads the rows, which batches shed by age need."),
     gate: str | None = typer.Option(None, "--gate", help="Only this gate."),
     batch: int | None = typer.Option(None, "--batch", help="Only this batch."),
@@ -45,7 +44,7 @@ def shed_offsets(  # noqa: PLR0917 - options of a command
 
 
 def _list_rows(
-    checkpoint: Path, servers: str | None, gate: str | None, batch: int | None
+    checkpoint: str, servers: str | None, gate: str | None, batch: int | None
 ) -> Iterator[tuple[str, int, str, int, int, str]]:
     from penstock.shed.coordinates import find_shed_offsets  # noqa: PLC0415
     from penstock.shed.letters import REASON, Letter, OffsetLetters  # noqa: PLC0415
@@ -56,7 +55,7 @@ def _list_rows(
         if gate not in (None, record.gate) or batch not in (None, record.batch):
             continue
         if letters is not None:
-            rows = letters.read(Letter(str(checkpoint), record.gate, record.batch))
+            rows = letters.read(Letter(checkpoint, record.gate, record.batch))
             columns = (rows[name].to_pylist() for name in ("topic", "partition", "offset", REASON))
             for row in zip(*columns, strict=True):
                 yield (record.gate, record.batch, *row)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -19,15 +18,16 @@ from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.journal import BatchRecord, JournalState
+    from penstock.storage import Store
 
 __all__ = ["watch"]
 
 _BATCHES_SHOWN = 15
-_REFRESH_S = 1.0
+_REFRESH_S, _REFRESH_FAR_S = 1.0, 5.0
 
 
 def watch(
-    directory: Path = typer.Argument(..., metavar="DIR", help="A journal, or a checkpoint with a journal in it."),
+    directory: str = typer.Argument(..., metavar="DIR", help="A journal, or a checkpoint with a journal in it; s3a:// too."),
     as_json: bool = typer.Option(False, "--json", help="Print the last batch as JSON and exit."),
 ) -> None:
     """Show the rows offered, kept and shed in each batch of a running job, until Ctrl-C."""
@@ -36,34 +36,41 @@ def watch(
     journal = find_journal(directory)
     state = read_journal(journal)
     if as_json:
-        typer.echo(json.dumps(describe_last_batch(journal, state)))
+        typer.echo(json.dumps(describe_last_batch(journal.location, state)))
         return
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.print(render(journal, state))
+        console.print(render(journal.location, state))
         return
-    with Live(render(journal, state), console=console, auto_refresh=False, screen=False) as live:
+    with Live(render(journal.location, state), console=console, auto_refresh=False, screen=False) as live:
         try:
             while True:
-                live.update(render(journal, read_journal(journal)), refresh=True)
-                time.sleep(_REFRESH_S)
+                live.update(render(journal.location, read_journal(journal)), refresh=True)
+                time.sleep(_REFRESH_FAR_S if journal.is_remote else _REFRESH_S)
         except KeyboardInterrupt:
             return
 
 
-def find_journal(directory: Path) -> Path:
+def find_journal(directory: str) -> Store:
     """Return the journal in a directory, which is the journal itself or a checkpoint."""
-    if not directory.is_dir():
-        raise PenstockError(f"there is no directory {directory}")
-    for candidate in (directory / "penstock", directory):
-        if (candidate / "owner.json").is_file() or any(candidate.glob("????????????*.json")):
-            return candidate
+    from penstock.journal.files import OWNER, list_numbered  # noqa: PLC0415
+    from penstock.storage import open_store  # noqa: PLC0415
+
+    store = open_store(directory, "the journal")
+    try:
+        if not store.exists():
+            raise PenstockError(f"there is no directory {directory}")
+        for candidate in (store.below("penstock"), store):
+            if OWNER in candidate.list_names() or list_numbered(candidate):
+                return candidate
+    except OSError as error:
+        raise PenstockError(f"{directory} can't be read: {str(error).splitlines()[0]}") from None
     raise PenstockError(
         f"there is no journal in {directory}: give the directory of a journal, or the checkpoint of a job with a shedder"
     )
 
 
-def describe_last_batch(journal: Path, state: JournalState) -> dict[str, object]:
+def describe_last_batch(journal: str, state: JournalState) -> dict[str, object]:
     """Return the newest batch of a journal as plain JSON values."""
     if not state.batches:
         raise PenstockError(f"the journal in {journal} has no batch yet")
@@ -71,7 +78,7 @@ def describe_last_batch(journal: Path, state: JournalState) -> dict[str, object]
     return asdict(record) | {"delay_s": record.delay_s}
 
 
-def render(journal: Path, state: JournalState) -> RenderableType:
+def render(journal: str, state: JournalState) -> RenderableType:
     """Return what a journal looks like now."""
     records = [record for _, record in sorted(state.batches.items())]
     offered, kept = _sum_counts(state)

@@ -190,6 +190,10 @@ class ByArrival(QueryCore):
         decision, self._pending = self._pending, None
         return [] if decision is None else self._share(self._voided(decision))
 
+    def stand_in(self, decision: DecisionRecord) -> DecisionRecord | None:
+        """Return a record that takes the decision back, should it have arrived all the same."""
+        return None if decision.from_slot is None else self._voided(decision)
+
     def _voided(self, decision: DecisionRecord) -> DecisionRecord:
         """Return a record that lets what is in force hold instead: of two decisions for one slot, the later stands."""
         return replace(decision, gates={gate.name: gate.ring.current for gate in self._gates}, keep=self.keep)

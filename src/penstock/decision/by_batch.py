@@ -147,6 +147,13 @@ class ByBatch(QueryCore):
         """Put the decision in force."""
         return self._publish(decision, now_s)
 
+    def stand_in(self, decision: DecisionRecord) -> DecisionRecord | None:
+        """Return the last decision, which stays in force, for the batch of one that could not be made durable."""
+        last = self._memory.decisions[-1] if self._memory.decisions else None
+        if last is None or last.batch_id is None or decision.batch_id is None or not self._fits(last):
+            return None
+        return replace(last, batch_id=decision.batch_id, controller=None, windows=None)
+
     def _publish(self, decision: DecisionRecord, now_s: float | None) -> list[Instruction]:
         if self._fits(decision):
             self.keep = decision.keep

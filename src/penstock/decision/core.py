@@ -113,6 +113,10 @@ class QueryCore(ABC):
         """A write failed: return what keeps the decision under way from coming true in the journals that have it."""
         return []  # by batch, nobody else has it
 
+    def stand_in(self, decision: DecisionRecord) -> DecisionRecord | None:  # noqa: ARG002 - by the way of taking effect
+        """Return what holds instead of a decision that could not be made durable; ``None`` if that needs no record."""
+        return None
+
     def close_batch(self, batch_id: int) -> list[Instruction]:  # noqa: ARG002 - only a batch handed over leaves something
         """A batch is over, whether or not it could be counted."""
         return []

@@ -23,6 +23,9 @@ class Driver(Protocol):
     def append(self, records: Sequence[Record], query: str | None) -> None:
         """Make records durable, in one write; of another query, in its journal. Raises if it can't."""
 
+    def append_later(self, records: Sequence[Record]) -> None:
+        """Make records durable with the next ones, in this query's journal."""
+
     def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:
         """Put tables in force at a gate."""
 
@@ -40,6 +43,8 @@ def carry_out(core: QueryCore, instructions: Sequence[Instruction], driver: Driv
                     driver.append(records, query)
                 except Exception:
                     _revoke(core, driver)
+                    if query is None:
+                        _note_what_holds(core, decisions, driver)
                     raise
                 if query is None:
                     for decision in decisions:
@@ -48,6 +53,14 @@ def carry_out(core: QueryCore, instructions: Sequence[Instruction], driver: Driv
                 driver.publish(gate, tables)
             case Warn(message, error):
                 driver.warn(message, error)
+
+
+def _note_what_holds(core: QueryCore, decisions: Sequence[DecisionRecord], driver: Driver) -> None:
+    """Say what holds instead of decisions that could not be written; far away, a write that failed may have arrived after all."""
+    records = [record for decision in decisions if (record := core.stand_in(decision)) is not None]
+    if records:
+        with contextlib.suppress(Exception):  # the journal may be closed
+            driver.append_later(records)
 
 
 def _revoke(core: QueryCore, driver: Driver) -> None:

@@ -13,7 +13,7 @@ from penstock.control.base import Controller, GateCount
 from penstock.decision.by_batch import ByBatch
 from penstock.decision.events import BatchPlanned
 from penstock.decision.gate_state import GateState, SlotGate
-from penstock.decision.instructions import Instruction, Publish
+from penstock.decision.instructions import Append, Instruction, Publish
 from penstock.errors import PenstockError
 from penstock.journal.records import DecisionRecord
 from penstock.journal.state import JournalState
@@ -99,6 +99,7 @@ class ContinuedByBatch(ByBatch):
         super().__init__(gates, controller, label, is_warm=is_warm, max_loss=max_loss)
         self._slot_gates = tuple(slot_gates)
         self._open_batch = open_batch
+        self._repeated_batch: int | None = None
         self._is_by_slots = False
 
     def restore(self, state: JournalState) -> list[Instruction]:
@@ -108,6 +109,9 @@ class ContinuedByBatch(ByBatch):
         if decision is not None:
             self._refuse_lost_ages(decision)
             self._open_batch = None  # it was decided by batch
+        elif state.decisions and not was_by_arrival(state):
+            # If it ran, then without a decision of its own, because that could not be written: with the last table.
+            self._repeated_batch = self._open_batch
         if not was_by_arrival(state):
             self._open_batch = None
             return instructions
@@ -150,6 +154,11 @@ class ContinuedByBatch(ByBatch):
         self._is_by_slots = event.batch_id == self._open_batch
         if self._is_by_slots:
             return [Publish(gate.name, gate.tables()) for gate in self._slot_gates]
+        if event.batch_id == self._repeated_batch:
+            self._repeated_batch = None
+            repeated = self.stand_in(DecisionRecord({}, self.keep, batch_id=event.batch_id))
+            if repeated is not None:
+                return [Append((repeated,))]
         return super().plan_batch(event)
 
     def keep_of(self, counts: Mapping[str, GateCount]) -> float:

@@ -123,7 +123,7 @@ def _own_headers(message: Message) -> dict[str, str]:
 class OffsetLetters(Letters):
     """The log of offsets in a checkpoint; the rows are read from Kafka once more, and judged again."""
 
-    def __init__(self, checkpoint: Path, servers: str) -> None:
+    def __init__(self, checkpoint: str | Path, servers: str) -> None:
         records = list(ShedLog(checkpoint).read())
         self._query = str(checkpoint)
         self._records = {Letter(self._query, record.gate, record.batch): record for record in records}
@@ -202,9 +202,9 @@ def open_letters(source: str, servers: str | None) -> Letters:
     """
     if source.startswith("kafka:"):
         return TopicLetters(need_servers(servers, source), source.removeprefix("kafka:"))
+    if ShedLog(source).exists():
+        return OffsetLetters(source, need_servers(servers, source))
     directory = Path(source)
-    if ShedLog(directory).exists():
-        return OffsetLetters(directory, need_servers(servers, source))
     if not directory.is_dir():
         raise PenstockError(f"there are no shed rows in {source}: name a directory, a checkpoint, or kafka:TOPIC")
     return ParquetLetters(directory)

@@ -128,10 +128,7 @@ class HadoopStore(Store):
             return []
 
     def _list(self, folder: Any) -> list[str]:
-        hadoop = self._jvm.org.apache.hadoop
-        paths = self._jvm.java.util.Arrays.asList(hadoop.fs.FileUtil.stat2Paths(self._fs.listStatus(folder)))
-        text = str(hadoop.util.StringUtils.join("\n", paths))  # one call instead of three per name
-        return [path.rsplit("/", 1)[-1] for path in text.split("\n") if path]
+        return [str(status.getPath().getName()) for status in self._fs.listStatus(folder)]
 
     def read(self, name: str) -> bytes:
         """Return the content of a file."""

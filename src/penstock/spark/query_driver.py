@@ -210,6 +210,10 @@ class QueryDriver(ABC):
         elif (sibling := self._siblings.get(query)) is not None and sibling.has_journal and not sibling.is_closed:
             sibling.journal.append(*records)
 
+    def append_later(self, records: Sequence[Record]) -> None:
+        """Make records durable with the next ones."""
+        self.journal.append_later(*records)
+
     def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:
         """Put tables in force."""
         self.gates[gate].publish(tables)

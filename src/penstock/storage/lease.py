@@ -1,6 +1,6 @@
 """A directory kept for one job where there are no locks: a lease that expires unless it is renewed.
 
-A lease is a file ``.lease-<number>.json``, created if absent. Who creates the next number has the directory, and of several that
+A lease is a file ``.lease/<number>.json``, created if absent. Who creates the next number has the directory, and of several that
 try only one can. The number is the lease's fence: a holder that finds a higher one has lost. A holder that stalls for longer than
 its lease may find out late; the journal's own numbering, which is created if absent as well, keeps it from writing then.
 """
@@ -34,7 +34,8 @@ _RENEWALS = 4
 """Renewals within that time."""
 _SKEW_S = 60.0
 """Clocks of two machines may disagree by as much; within it, only watching tells whether a lease is renewed."""
-_NAME = re.compile(r"\.lease-(\d{12})\.json")
+_FOLDER = ".lease"
+_NAME = re.compile(r"(\d{12})\.json")
 
 
 class LeaseLostError(OSError):
@@ -66,7 +67,8 @@ class Lease:
         tick_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._store, self.lease_s = store, lease_s
+        self._directory = store.location
+        self._store, self.lease_s = store.below(_FOLDER), lease_s
         self._now_s, self._tick_s, self._sleep = now_s, tick_s, sleep
         self._holder = uuid.uuid4().hex
         self._number: int | None = None
@@ -125,7 +127,7 @@ class Lease:
             higher = [number for number in self._list_numbers() if number > self._number]
             if higher:
                 self._number = None
-                raise LeaseLostError(f"another job has taken {self._store.location} over")
+                raise LeaseLostError(f"another job has taken {self._directory} over")
             self._store.replace(_name(self._number), self._describe())
             self._renewed_s = started_s
 
@@ -138,7 +140,7 @@ class Lease:
             try:
                 self._store.replace(_name(number), self._describe(is_released=True))
             except OSError:
-                log.debug("the lease on %s could not be released: it expires", self._store.location, exc_info=True)
+                log.debug("the lease on %s could not be released: it expires", self._directory, exc_info=True)
 
     def _outwait(self, number: int) -> None:
         """Return once nobody can have the lease of this number any more; raise if somebody has."""
@@ -148,7 +150,7 @@ class Lease:
         if self._now_s() > float(first.get("expires_s", 0.0)) + _SKEW_S:
             return
         held_by = f"a driver on {first.get('host', 'another machine')} (process {first.get('process', 'unknown')})"
-        log.warning("%s is held by %s, which may be dead: waiting up to %g s", self._store.location, held_by, self.lease_s)
+        log.warning("%s is held by %s, which may be dead: waiting up to %g s", self._directory, held_by, self.lease_s)
         end_s = self._tick_s() + self.lease_s
         while self._tick_s() < end_s:
             self._sleep(self.lease_s / (4 * _RENEWALS))
@@ -186,7 +188,7 @@ class Lease:
 
 
 def _name(number: int) -> str:
-    return f".lease-{number:012d}.json"
+    return f"{number:012d}.json"
 
 
 def _is_dead_here(lease: dict[str, Any]) -> bool:

@@ -63,6 +63,7 @@ class FakeEngine:
     def crash(self) -> None:
         """Lose everything but the journal, and start again."""
         self._previous: BatchTimes | None = None
+        self._later: list[Record] = []
         self._table: KeepTable = BatchTable.of((1.0,))
         self.core = self._new_core()
         carry_out(self.core, self.core.restore(self.journal), self)
@@ -99,8 +100,13 @@ class FakeEngine:
         """Keep records in memory."""
         if self.is_disk_full:
             raise JournalError("no space left")
-        for record in records:
+        later, self._later = self._later, []
+        for record in (*later, *records):
             self.journal.add(record)
+
+    def append_later(self, records: Sequence[Record]) -> None:
+        """Keep records for the next write."""
+        self._later += records
 
     def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:  # noqa: ARG002 - one gate
         """Put a table in force."""

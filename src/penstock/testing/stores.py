@@ -22,6 +22,10 @@ class MemoryStore(Store):
         By path; stores that share them see the same. A new one if not given.
     latency_s
         How long each request takes.
+    location
+        What it calls itself.
+    parent
+        The store whose directory this is, which it is as slow as.
 
     Examples
     --------
@@ -36,7 +40,12 @@ class MemoryStore(Store):
     is_remote: ClassVar[bool] = True
 
     def __init__(
-        self, files: dict[str, bytes] | None = None, *, latency_s: float = 0.0, location: str = "memory://store"
+        self,
+        files: dict[str, bytes] | None = None,
+        *,
+        latency_s: float = 0.0,
+        location: str = "memory://store",
+        parent: MemoryStore | None = None,
     ) -> None:
         self.files = {} if files is None else files
         self.latency_s = latency_s
@@ -51,28 +60,29 @@ class MemoryStore(Store):
         self.requests: list[tuple[str, str]] = []
         """What was asked for: verb and name."""
         self._changing = threading.Lock()
+        self._parent = parent
 
     def below(self, folder: str) -> MemoryStore:
-        """Return a store of the same files, with failures of its own."""
-        return MemoryStore(self.files, latency_s=self.latency_s, location=f"{self.location}/{folder}")
+        """Return a store of the same files, which is slow and fails when this one does."""
+        return MemoryStore(self.files, location=f"{self.location}/{folder}", parent=self)
 
     def make(self) -> None:
         """Do nothing: an object store has no directories."""
 
     def exists(self) -> bool:
         """Return whether there is a file below the directory."""
-        self._request("exists", "")
+        self.request("exists", "")
         return any(path.startswith(f"{self.location}/") for path in list(self.files))
 
     def list_names(self, folder: str = "") -> list[str]:
         """Return the names in a directory."""
-        self._request("list", folder)
+        self.request("list", folder)
         root = f"{self._path(folder).rstrip('/')}/"
         return sorted({path.removeprefix(root).split("/", 1)[0] for path in list(self.files) if path.startswith(root)})
 
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
-        self._request("read", name)
+        self.request("read", name)
         try:
             return self.files[self._path(name)]
         except KeyError:
@@ -87,7 +97,7 @@ class MemoryStore(Store):
                     raise FileExistsError(f"{name} exists already")
                 self.files[self._path(name)] = content
 
-        self._request("create", name, write)
+        self.request("create", name, write)
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a file, also over one that exists."""
@@ -95,7 +105,7 @@ class MemoryStore(Store):
         def write() -> None:
             self.files[self._path(name)] = content
 
-        self._request("replace", name, write)
+        self.request("replace", name, write)
 
     def delete(self, name: str) -> None:
         """Remove a file or a directory."""
@@ -105,7 +115,7 @@ class MemoryStore(Store):
                 if path == self._path(name) or path.startswith(f"{self._path(name)}/"):
                     self.files.pop(path, None)
 
-        self._request("delete", name, remove)
+        self.request("delete", name, remove)
 
     def copy(self, source: str, target: str) -> None:
         """Copy a file or a directory."""
@@ -116,7 +126,7 @@ class MemoryStore(Store):
                 if path == origin or path.startswith(f"{origin}/"):
                     self.files[self._path(target) + path.removeprefix(origin)] = content
 
-        self._request("copy", source, copy)
+        self.request("copy", source, copy)
 
     def hold(self) -> Lease:
         """Return a lease on the directory."""
@@ -125,7 +135,11 @@ class MemoryStore(Store):
     def _path(self, name: str) -> str:
         return f"{self.location}/{name}"
 
-    def _request(self, verb: str, name: str, change: Callable[[], None] = lambda: None) -> None:
+    def request(self, verb: str, name: str, change: Callable[[], None] = lambda: None) -> None:
+        """Note a request, let its time pass, and carry it out unless it fails."""
+        if self._parent is not None:
+            self._parent.request(verb, f"{self.location.rsplit('/', 1)[-1]}/{name}", change)
+            return
         self.requests.append((verb, name))
         if self.latency_s:
             time.sleep(self.latency_s)

@@ -54,6 +54,7 @@ class MemoryDriver:
         self.after_append: Callable[[], None] = lambda: None
         self.published: dict[str, tuple[KeepTable, ...]] = {}
         self.warnings: list[str] = []
+        self.later: list[Record] = []
 
     def restore(self) -> Self:
         """Start the query."""
@@ -73,9 +74,13 @@ class MemoryDriver:
         if driver.is_disk_full:
             raise JournalError("no space left")
         self.clock[0] += self.append_takes_s
-        for record in records:
+        later, driver.later = driver.later, []
+        for record in (*later, *records):
             driver.journal.add(record)
         self.after_append()
+
+    def append_later(self, records: Sequence[Record]) -> None:
+        self.later += records
 
     def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:
         self.published[gate] = tuple(tables)

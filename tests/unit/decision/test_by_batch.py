@@ -204,7 +204,9 @@ def test_a_decision_that_could_not_be_journaled_never_holds() -> None:
     driver.is_disk_full = False
     driver.carry_out(driver.core.end_batch(ended(1, 1_002.0, 100, 50, times=None)))
     assert driver.journal.batches[1].keep == 0.5, "the keep that was in force"
-    assert driver.journal.decision_for(1) is None
+    decision = driver.journal.decision_for(1)
+    assert decision is not None
+    assert decision.gates == {"in": (0.5,)}, "what held instead"
     driver.carry_out(driver.core.plan_batch(planned(2, previous=BatchTimes(1_000.0, 1_001.0))))
     assert driver.core.controller.observations[-1].keep == 0.5  # type: ignore[attr-defined]
     assert driver.published["in"][0].keeps.tolist() == [[0.125], [0.125]]
@@ -371,3 +373,18 @@ def test_end_loses_nothing_that_the_last_record_had() -> None:
     before = driver.journal.batches[0]
     driver.carry_out(driver.core.end(BatchTimes(1_000.0, 1_004.0, 3.0)))
     assert driver.journal.batches[0] == before
+
+
+def test_a_decision_that_could_not_be_written_leaves_what_held_instead() -> None:
+    engine = FakeEngine(lambda: ByBatch([SlotGate("in", EqualShare())], Scripted(0.5, 0.25, 0.125)))
+    engine.run_batch(100)
+    engine.is_disk_full = True
+    engine.run_batch(100)
+    engine.is_disk_full = False
+    engine.run_batch(100)
+    decisions = {number: engine.journal.decision_for(number) for number in range(3)}
+    assert {number: decision and decision.batch_id for number, decision in decisions.items()} == {0: 0, 1: 1, 2: 2}
+    assert decisions[1] is not None
+    assert decisions[0] is not None
+    assert decisions[1].gates == decisions[0].gates, "the journal says what batch 1 ran with"
+    assert decisions[1].controller is None

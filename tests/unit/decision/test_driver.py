@@ -46,6 +46,9 @@ class LoggedDriver:
             raise OSError("full")
         self.log.append(f"append {len(records)} to {query}")
 
+    def append_later(self, records: Sequence[Record]) -> None:
+        self.log.append(f"later {len(records)}")
+
     def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:
         if self.fails_at == "publish":
             raise OSError("gone")

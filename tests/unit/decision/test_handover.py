@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,13 +53,17 @@ def test_without_an_open_batch_the_first_one_is_decided_by_batch() -> None:
     assert judge(driver, 50, 150, 250) == [0.125] * 3
 
 
-def test_a_batch_left_open_by_batch_has_its_own_decision_or_none() -> None:
+def test_a_batch_left_open_by_batch_has_its_own_decision_or_the_last_one() -> None:
     last = DecisionRecord({"in": (0.75,)}, 0.75, batch_id=7)
     driver = start(*SLOTS, last, open_batch=7)
     plan(driver, 7)
     assert judge(driver, 50, 250) == [0.75] * 2
-    driver = start(*SLOTS, last, open_batch=8)  # killed before it was decided: none of its work had begun
+    # Killed before it was decided, or while it ran with the last table because its own decision could not be written.
+    driver = start(*SLOTS, last, open_batch=8)
     plan(driver, 8)
+    assert judge(driver, 50, 250) == [0.75] * 2
+    assert driver.journal.decision_for(8) == replace(last, batch_id=8)
+    plan(driver, 9)
     assert judge(driver, 50, 250) == [0.125] * 2
 
 

@@ -43,7 +43,7 @@ def store() -> MemoryStore:
 
 def change(store: MemoryStore, number: int, **fields: Any) -> None:
     """Change what a lease says, as if somebody else had written it."""
-    name = f"{store.location}/.lease-{number:012d}.json"
+    name = f"{store.location}/.lease/{number:012d}.json"
     store.files[name] = json.dumps(json.loads(store.files[name]) | fields).encode()
 
 
@@ -57,7 +57,7 @@ def test_a_lease_that_was_released_is_taken_at_once(store: MemoryStore, clock: C
     second.acquire()
     assert second.number == 2
     assert clock.waited_s == 0.0
-    assert store.list_names() == [".lease-000000000002.json"], "old leases are removed"
+    assert store.list_names(".lease") == ["000000000002.json"], "old leases are removed"
 
 
 def test_a_live_holder_is_left_alone(store: MemoryStore, clock: Clock) -> None:
@@ -102,7 +102,7 @@ def test_a_dead_process_of_this_machine_needs_no_waiting(store: MemoryStore, clo
         "store = MemoryStore(); Lease(store).acquire(); sys.stdout.buffer.write(next(iter(store.files.values())))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    store.files[f"{store.location}/.lease-000000000001.json"] = done.stdout
+    store.files[f"{store.location}/.lease/000000000001.json"] = done.stdout
     clock.lease(store).acquire()
     assert clock.waited_s == 0.0
 
@@ -116,7 +116,7 @@ def test_a_process_number_that_was_given_again_is_not_its_holder(store: MemorySt
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\x00"])
 def test_a_torn_lease_stops_nobody(store: MemoryStore, clock: Clock, content: bytes) -> None:
-    store.files[f"{store.location}/.lease-000000000003.json"] = content
+    store.files[f"{store.location}/.lease/000000000003.json"] = content
     lease = clock.lease(store)
     lease.acquire()
     assert lease.number == 4

@@ -1,0 +1,289 @@
+"""Journals and checkpoints in a real S3 interface and a real HDFS: crashes, slow and failing storage, two jobs, bad addresses."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from penstock import Controller, Decision, Observation, Shedder
+from penstock.cli import app
+from penstock.errors import JournalError, PenstockError
+from penstock.journal import BatchRecord, DecisionRecord, Journal, read_journal
+from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.hadoop_store import open_session_store
+from penstock.storage import Store
+from penstock.testing.hdfs import HdfsCluster
+from penstock.testing.s3 import S3Server
+from penstock.testing.stores import SharedStoreContract
+from tests.services.conftest import find_s3a
+from tests.spark.test_crash import QUICK_JVM, expected, rows_of_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NUMBERS = itertools.count(1)
+ROOT = Path(__file__).parents[2]
+
+
+def wait_until(is_so: Callable[[], object], query: Any = None, seconds: float = 60.0) -> None:
+    end_s = time.monotonic() + seconds
+    while not is_so():
+        assert query is None or query.isActive, f"the query ended: {query.exception()}"
+        assert time.monotonic() < end_s, "it never came"
+        time.sleep(0.02)
+
+
+class TestS3(SharedStoreContract):
+    @pytest.fixture(autouse=True)
+    def _place(self, s3: S3Server, spark: SparkSession) -> None:
+        self.place, self.spark = s3.url, spark
+
+    def new_store(self) -> Store:
+        return open_session_store(self.spark, f"{self.place}/contract/{next(_NUMBERS)}", "the journal")
+
+
+class TestHdfs(SharedStoreContract):
+    @pytest.fixture(autouse=True)
+    def _place(self, hdfs: HdfsCluster, spark: SparkSession) -> None:
+        self.place, self.spark = hdfs.url, spark
+
+    def new_store(self) -> Store:
+        return open_session_store(self.spark, f"{self.place}/contract/{next(_NUMBERS)}", "the journal")
+
+
+@pytest.fixture(params=["s3", "hdfs"])
+def url(request: pytest.FixtureRequest) -> str:
+    """A directory that no other test uses, in each kind of storage."""
+    server = request.getfixturevalue(request.param)
+    return f"{server.url}/test{next(_NUMBERS)}"
+
+
+# -- crashes ---------------------------------------------------------------------------------------------------------------
+
+
+def run_with_kills(command: list[str], directory: Path, checkpoint: Checkpoint, kills: int, seed: int) -> None:
+    """Start the job, kill it with SIGKILL at a random moment, several times; then let it end."""
+    dice = random.Random(seed)
+    for attempt in range(kills + 1):
+        log = directory / f"log{attempt}"
+        with log.open("w") as stream:
+            job = subprocess.Popen(
+                command, stdout=stream, stderr=stream, start_new_session=True, cwd=ROOT, env=os.environ | QUICK_JVM
+            )
+        seen = dice.choice(["list_planned", "list_committed"]) if attempt < kills else "list_committed"
+        before, more = len(getattr(checkpoint, seen)()), 1 if attempt < kills else 3
+        deadline = time.monotonic() + 90
+        try:
+            while len(getattr(checkpoint, seen)()) < before + more:
+                assert job.poll() is None, f"the job ended by itself: {log.read_text()[-3000:]}"
+                assert time.monotonic() < deadline, f"the job commits nothing: {log.read_text()[-3000:]}"
+                time.sleep(0.05)
+            if attempt < kills:
+                time.sleep(dice.uniform(0.0, 1.0))
+                assert job.poll() is None
+            else:
+                (directory / "stop").touch()
+                assert job.wait(timeout=60) == 0, log.read_text()[-3000:]
+        finally:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+
+
+@pytest.mark.parametrize("mode", ["rows", "buckets"])
+def test_every_row_has_the_fate_the_journal_gives_it(
+    mode: str, request: pytest.FixtureRequest, session: SparkSession, tmp_path: Path
+) -> None:
+    """Rows with a checkpoint in S3, 20 ms a request; with state as well in HDFS."""
+    settings: dict[str, str] = {}
+    if mode == "rows":
+        s3 = request.getfixturevalue("s3")
+        settings = s3.settings() | {"spark.driver.extraClassPath": find_s3a()}
+        s3.set(latency_s=0.02)
+        url = f"{s3.url}/crash"
+    else:
+        url = f"{request.getfixturevalue('hdfs').url}/crash"
+    start_s = time.time() + 4.0
+    arguments = [mode, url, str(tmp_path), repr(start_s), str(tmp_path / "stop"), json.dumps(settings)]
+    checkpoint = Checkpoint(open_session_store(session, url, "the checkpoint"))
+    command = [sys.executable, "-m", "tests.services.store_crash_job", *arguments]
+    run_with_kills(command, tmp_path, checkpoint, kills=2, seed=21)
+    journal = read_journal(checkpoint.store.below("penstock"))
+    assert journal.damage == []
+    ranges = rows_of_batches(checkpoint)
+    kept = expected("by-batch", journal, ranges, start_s)
+    ledger = {number: record.gates["in"] for number, record in journal.batches.items() if number in ranges}
+    assert ledger == {number: (len(rows), len(kept[number])) for number, rows in ranges.items()}
+    assert sum(len(rows) for rows in kept.values()) < sum(len(rows) for rows in ranges.values())
+    if mode == "rows":
+        for number, rows in kept.items():
+            written = pq.read_table(tmp_path / "sink" / f"batch_id={number}")["seq"].to_pylist()
+            assert Counter(written) == Counter(rows.tolist()), f"batch {number}"
+    else:
+        everything = np.concatenate(list(kept.values()))
+        found: dict[int, list[int]] = {}
+        for number in sorted(kept):
+            rows = pq.read_table(tmp_path / "sink" / f"batch_id={number}").to_pylist()
+            found |= {row["bucket"]: row["seqs"] for row in rows}
+        assert Counter(seq for seqs in found.values() for seq in seqs) == Counter(everything.tolist())
+
+
+# -- slow and failing storage ----------------------------------------------------------------------------------------------
+
+
+class Cycle(Controller):
+    """Another keep in every batch."""
+
+    def __init__(self) -> None:
+        super().__init__(2.0)
+
+    def update(self, observation: Observation) -> Decision:
+        return Decision(keep=(0.1, 0.5, 0.9)[observation.batch_id % 3])
+
+
+def ticks(session: SparkSession) -> DataFrame:
+    return session.readStream.format("rate-micro-batch").option("rowsPerBatch", 1_000).option("numPartitions", 1).load()
+
+
+def collect_into(seen: dict[int, int]) -> Callable[[DataFrame, int], None]:
+    def collect(df: DataFrame, number: int) -> None:
+        seen[number] = len(df.collect())
+
+    return collect
+
+
+def test_a_batch_waits_for_one_request(session: SparkSession, s3: S3Server, tmp_path: Path) -> None:
+    """All else happens beside it. The checkpoint is local, so all requests are the journal's."""
+    seen: dict[int, int] = {}
+    inside: list[bool] = []
+
+    def note(df: DataFrame, number: int) -> None:
+        collect_into(seen)(df, number)
+        inside.append(len(s3.requests()) >= 0)
+
+    with Shedder("2s", controller=Cycle(), journal=f"{s3.url}/waits") as shedder:
+        gated = shedder.gate(ticks(session), name="in", identity="value")
+        query = shedder.foreach_batch(gated, note, checkpoint=tmp_path / "cp", name="q")
+        wait_until(lambda: len(seen) > 5, query)
+        s3.requests()
+        first = len(seen)
+        wait_until(lambda: len(seen) > first + 10, query)
+    requests = [(verb, path) for verb, path in s3.requests() if "lease" not in path and "list" not in path]
+    assert requests, "the journal is there"
+    names = Counter(path.rsplit("/", 1)[-1] for verb, path in requests)
+    assert max(names.values()) == 1, f"each file is one request: {requests}"
+    state = read_journal(open_session_store(session, f"{s3.url}/waits/q", "the journal"))
+    assert {number: record.gates["in"] for number, record in state.batches.items()} == {
+        number: (1_000, count) for number, count in seen.items()
+    }
+
+
+def test_storage_that_fails_for_a_while(session: SparkSession, s3: S3Server, tmp_path: Path) -> None:
+    seen: dict[int, int] = {}
+    with Shedder("2s", controller=Cycle(), journal=f"{s3.url}/fails") as shedder:
+        gated = shedder.gate(ticks(session), name="in", identity="value")
+        query = shedder.foreach_batch(gated, collect_into(seen), checkpoint=tmp_path / "cp", name="q")
+        wait_until(lambda: len(seen) > 3, query)
+        s3.set(status=503)
+        mark = len(seen)
+        wait_until(lambda: len(seen) > mark + 8, query)
+        during = range(mark + 2, mark + 8)
+        s3.set()
+        mark = len(seen)
+        wait_until(lambda: len(seen) > mark + 3, query)
+        wait_until(lambda: len({seen[number] for number in sorted(seen)[-4:]}) > 2, query)
+    state = read_journal(open_session_store(session, f"{s3.url}/fails/q", "the journal"))
+    assert {number: record.gates["in"] for number, record in state.batches.items()} == {
+        number: (1_000, count) for number, count in seen.items()
+    }, "no count is lost"
+    shares = {seen[number] / 1_000 for number in during}
+    assert max(shares) - min(shares) < 0.06, "the last table stayed"
+    for number, count in seen.items():
+        decision = state.decision_for(number)
+        assert decision is not None, f"the journal says what held in batch {number}"
+        assert count / 1_000 == pytest.approx(decision.keep, abs=0.06)
+    assert any("can't be written" in line for line in shedder.report().errors)
+
+
+def test_a_write_whose_answer_is_lost(session: SparkSession, s3: S3Server) -> None:
+    store = open_session_store(session, f"{s3.url}/lost", "the journal")
+    journal = Journal(store, "job")
+    s3.set(status=503, only="00000000000", drops=True)
+    with pytest.raises(JournalError, match="can't be written"):
+        journal.append(DecisionRecord({"in": (0.1,)}, 0.1, batch_id=7))
+    journal.append_later(DecisionRecord({"in": (0.9,)}, 0.9, batch_id=7))
+    s3.set()
+    journal.append(BatchRecord(7, {"in": (10, 9)}))
+    journal.close()
+    state = read_journal(store)
+    assert [decision.keep for decision in state.decisions] == [0.1, 0.9], "it had arrived, and what held stands behind it"
+    assert state.batches[7].gates == {"in": (10, 9)}
+
+
+# -- who may, and where ----------------------------------------------------------------------------------------------------
+
+
+def test_two_applications_on_one_checkpoint(url: str, session: SparkSession) -> None:
+    store = open_session_store(session, url, "the journal")
+    first = Journal(store, "job")
+    with pytest.raises(JournalError, match=r"is in use by another job \(a driver on .* is alive\)"):
+        Journal(open_session_store(session, url, "the journal"), "job")
+    first.append(DecisionRecord({"in": (0.5,)}, 0.5, batch_id=0))
+    first.close()
+    second = Journal(store, "job")
+    assert second.state.decision_for(0) is not None
+    second.close()
+
+
+def test_no_permission_on_the_journals_place(session: SparkSession, s3: S3Server, tmp_path: Path) -> None:
+    s3.set(status=403, only="forbidden")
+    with Shedder("2s", journal=f"{s3.url}/forbidden") as shedder:
+        gated = shedder.gate(ticks(session), name="in", identity="value")
+        with pytest.raises(JournalError, match=r"the journal in s3a://rows/forbidden/q can't be written: .*403") as caught:
+            shedder.foreach_batch(gated, lambda *_: None, checkpoint=tmp_path / "cp", name="q")
+    assert "\n" not in str(caught.value)
+    assert not session.streams.active
+
+
+def test_a_session_without_the_connector(session: SparkSession) -> None:
+    with Shedder("2s") as shedder:
+        gated = shedder.gate(ticks(session), name="in", identity="value")
+        with pytest.raises(PenstockError, match="the session has no connector for gs; add Google's gcs-connector") as caught:
+            shedder.foreach_batch(gated, lambda *_: None, checkpoint="gs://bucket/cp", name="q")
+    assert "gs://bucket/cp" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_commands_read_what_lies_far_away(
+    session: SparkSession, s3: S3Server, hdfs: HdfsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(open_session_store(session, f"{s3.url}/seen/penstock", "the journal"), "job")
+    journal.append(BatchRecord(3, {"in": (10, 4)}))
+    journal.close()
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    shown = CliRunner().invoke(app, ["watch", f"{s3.url}/seen", "--json"])
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.stdout)["offered"] == 10
+    missing = CliRunner().invoke(app, ["watch", f"{s3.url}/nothing", "--json"])
+    assert missing.exit_code != 0
+    command = [sys.executable, "-m", "penstock", "watch", f"{hdfs.url}/x", "--json"]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert refused.returncode == 2
+    assert "can't be reached without Spark" in refused.stderr
+    assert refused.stderr.count("\n") == 1
