@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from penstock.errors import PenstockError
 
-__all__ = ["DirectoryLock", "is_locked", "resolve", "write_atomically"]
+__all__ = ["DirectoryLock", "find_holder", "is_locked", "resolve", "write_atomically"]
 
 _NUMBERS = itertools.count()  # threads of one process must not share a temporary file
 
@@ -93,6 +93,19 @@ class DirectoryLock:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+
+def find_holder(directory: Path) -> bool | None:
+    """Return whether a process of this machine holds a directory, without trying its lock; ``None`` if the system can't tell.
+
+    To try a lock takes it for a moment, and a job that starts in that moment would fail.
+    """
+    try:
+        inode = (directory / "lock").stat().st_ino
+        locks = Path("/proc/locks").read_text(encoding="ascii")
+    except OSError:
+        return None
+    return any(" FLOCK " in line and f":{inode} " in line for line in locks.splitlines())
 
 
 def is_locked(directory: Path) -> bool:

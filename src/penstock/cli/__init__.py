@@ -9,6 +9,7 @@ from typing import NoReturn
 import typer
 
 from penstock.cli.coordinate import coordinate
+from penstock.cli.dashboard import dashboard
 from penstock.cli.demo import demo
 from penstock.cli.feedback import feedback
 from penstock.cli.network import network
@@ -38,6 +39,7 @@ app.command()(coordinate)
 app.command()(stats)
 app.command()(watch)
 app.command()(feedback)
+app.command()(dashboard)
 app.command(name="shed-offsets")(shed_offsets)
 app.command(name="replay-shed")(replay_shed)
 

@@ -7,11 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from penstock.errors import PenstockError
 
-__all__ = ["AgeRule", "Controller", "Decision", "GateCount", "Observation", "SHORTEST_S", "check_target"]
+__all__ = ["AgeRule", "Controller", "Decision", "GateCount", "Observation", "SHORTEST_S", "check_target", "describe_model"]
 
 SHORTEST_S = 1e-6
 """The shortest time to divide by: a clock that moved by less stood still, and a rate over it would be anything."""
@@ -220,6 +220,10 @@ class Controller(ABC):
         """Hold another delay from the next decision on."""
         self.delay_target_s = check_target(delay_target_s)
 
+    def learnt(self) -> dict[str, float]:
+        """Return what it knows of its engine, for people: ``cost_s``, ``overhead_s``, ``batch_time_s``, what of them it has."""
+        return {}
+
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
         return {}
@@ -227,6 +231,20 @@ class Controller(ABC):
     def restore(self, state: Mapping[str, Any]) -> Self:  # noqa: ARG002 - a controller without memory has nothing to restore
         """Continue from a snapshot, and return the controller."""
         return self
+
+
+class _BatchModel(Protocol):
+    @property
+    def cost_s(self) -> float | None: ...
+
+    @property
+    def overhead_s(self) -> float | None: ...
+
+
+def describe_model(model: _BatchModel, batch_time_s: float) -> dict[str, float]:
+    """Return what a model of batches has learnt, and the time that a batch may take, with what is known of it."""
+    values = {"cost_s": model.cost_s, "overhead_s": model.overhead_s, "batch_time_s": batch_time_s}
+    return {name: float(f"{value:.6g}") for name, value in values.items() if value is not None}
 
 
 def check_target(delay_target_s: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from penstock.control.base import Controller, Decision, Observation
+from penstock.control.base import Controller, Decision, Observation, describe_model
 from penstock.control.design import PUBLISHED, ControlLaw
 from penstock.control.load_model import LoadModel, check_headroom
 
@@ -102,6 +102,10 @@ class Ctrl(Controller):
         """Hold another delay from the next decision on."""
         super().change_target(delay_target_s)
         self._load.delay_target_s = delay_target_s
+
+    def learnt(self) -> dict[str, float]:
+        """Return the cost of a row and the overhead of a batch."""
+        return describe_model(self._load, self._load.batch_time_s)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self
 
-from penstock.control.base import SHORTEST_S, AgeRule, Controller, Decision, Observation
+from penstock.control.base import SHORTEST_S, AgeRule, Controller, Decision, Observation, describe_model
 from penstock.control.batch_clock import BatchClock
 from penstock.control.row_ramp import RowRamp
 from penstock.control.source_lag import SourceLag, smooth_rate
@@ -312,6 +312,10 @@ class MicroBatch(Controller):
             )
         return None
 
+    def learnt(self) -> dict[str, float]:
+        """Return the cost of a row and the overhead of a batch."""
+        return describe_model(self.model, self.batch_time_s)
+
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
         parts = {"model": self.model.snapshot(), "ramp": self._ramp.snapshot(), "lag": self._lag.snapshot()}
@@ -385,13 +389,10 @@ def _check_options(worst: float, prefer: str, expired: str, floor: float, first_
 
 
 _FIRST_ROWS_PER_S, _LEAST_ROWS = 1000.0, 100.0
-_LEAST_SHARE = 0.1
-_REUSE = 0.5
+_LEAST_SHARE, _REUSE = 0.1, 0.5
 # The share of the expected rows from which on a bounded gate keeps fewer: a batch of the expected size loses little by it.
 _EARLY = 0.8
-_ROOMY = 5.0
-_CATCH_UP = 0.9
-_PATIENCE = 1.15
+_ROOMY, _CATCH_UP, _PATIENCE = 5.0, 0.9, 1.15
 _CLUMPY, _FORGET = 0.25, 0.97
 _FIRST_UNEVENNESS, _SLOWLY, _MARGIN = 0.01, 0.2, 2.0
 _NOISE, _MOST_UNEVEN, _ODD = 0.1, 1.0, 3.0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Self
 
-from penstock.control.base import Controller, Decision, Observation
+from penstock.control.base import Controller, Decision, Observation, describe_model
 from penstock.control.design import PUBLISHED, ControlLaw
 from penstock.control.load_model import LEAST_HEADROOM, LoadModel, check_headroom
 from penstock.errors import PenstockError
@@ -141,6 +141,10 @@ class Seamless(Controller):
         """Hold another delay from the next decision on."""
         super().change_target(delay_target_s)
         self._load.delay_target_s = delay_target_s
+
+    def learnt(self) -> dict[str, float]:
+        """Return the cost of a row and the overhead of a batch."""
+        return describe_model(self._load, self._load.batch_time_s)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""

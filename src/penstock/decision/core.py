@@ -233,8 +233,15 @@ class QueryCore(ABC):
         if (when.get("batch_id") or 0) % _SNAPSHOT_EVERY == 0:
             snapshots = {gate.name: gate.snapshot() for gate in self.gates}
             windows = {name: snapshot for name, snapshot in snapshots.items() if snapshot is not None}
-        record = DecisionRecord(gates=entries, keep=keep, controller=memory, windows=windows or None, **when)
+        record = DecisionRecord(
+            gates=entries, keep=keep, controller=memory, windows=windows or None, learnt=self._describe_learnt(), **when
+        )
         return [*instructions, Append((record,))]
+
+    def _describe_learnt(self) -> dict[str, float] | None:
+        with contextlib.suppress(Exception):  # it is for people only, and a user's controller may do anything
+            return self.controller.learnt() or None
+        return None
 
     def warn_failure(self, what: str, error: Exception) -> Warn:
         """Return one line about something that failed."""

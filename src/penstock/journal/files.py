@@ -12,11 +12,11 @@ import xxhash
 from penstock.journal.state import JournalState
 from penstock.storage import Store
 
-__all__ = ["FORMAT", "OWNER", "list_numbered", "number_name", "read_state", "seal", "unseal"]
+__all__ = ["FILE_NAME", "FORMAT", "OWNER", "list_numbered", "number_name", "read_state", "seal", "unseal"]
 
 FORMAT = "penstock-journal-1"
 OWNER = "owner.json"
-_FILE_NAME = re.compile(r"(\d{12})(\.compact)?\.json")
+FILE_NAME = re.compile(r"(\d{12})(\.compact)?\.json")
 _OTHER_FILES = {OWNER, "lock"}
 
 
@@ -55,7 +55,7 @@ def number_name(number: int, *, is_compact: bool = False) -> str:
 
 def list_numbered(store: Store) -> list[str]:
     """Return the names of a journal's numbered files."""
-    return [name for name in store.list_names() if _FILE_NAME.fullmatch(name)]
+    return [name for name in store.list_names() if FILE_NAME.fullmatch(name)]
 
 
 def read_state(store: Store) -> JournalState:
@@ -68,7 +68,7 @@ def read_state(store: Store) -> JournalState:
             state.owner = json.loads(store.read(OWNER))
         except (ValueError, OSError) as error:
             damage.append(f"journal file {store.location}/{OWNER} is damaged and ignored: {error}")
-    numbered = {int(match.group(1)): match.string for name in names if (match := _FILE_NAME.fullmatch(name))}
+    numbered = {int(match.group(1)): match.string for name in names if (match := FILE_NAME.fullmatch(name))}
     # Files before the newest compacted one are left over from a crash during compaction.
     compact = max((number for number, name in numbered.items() if ".compact" in name and _is_intact(store, name)), default=0)
     for name, content in store.read_all(name for number, name in sorted(numbered.items()) if number >= compact):
@@ -81,7 +81,7 @@ def read_state(store: Store) -> JournalState:
                 state.add_line(line)
         except (ValueError, KeyError, TypeError) as error:
             damage.append(f"journal file {store.location}/{name} is torn or damaged and ignored: {error}")
-    foreign = [name for name in names if not _FILE_NAME.fullmatch(name) and name not in _OTHER_FILES and not name.startswith(".")]
+    foreign = [name for name in names if not FILE_NAME.fullmatch(name) and name not in _OTHER_FILES and not name.startswith(".")]
     damage += [f"journal file {store.location}/{name} is not Penstock's and is ignored" for name in foreign]
     state.damage = damage
     state.next_number = max(numbered, default=-1) + 1

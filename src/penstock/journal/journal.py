@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import JournalError
 from penstock.journal.files import FORMAT, OWNER, read_state
@@ -60,6 +61,7 @@ class Journal:
             store = open_store(location, "the journal")
             writer = QueuedWriter(store, retain) if store.is_remote else DirectWriter(store, retain)
         self._writer = writer
+        self._about: dict[str, Any] = {}
         writer.open()
         try:
             if owner is not None:
@@ -90,7 +92,7 @@ class Journal:
         """
         current = self.state.owner.get("job")
         if current is None:
-            self.state.owner = {"job": owner, "format": FORMAT, "created_s": time.time()}
+            self.state.owner = {"job": owner, "format": FORMAT, "created_s": time.time(), **self._about}
             try:
                 self._writer.store.replace(OWNER, json.dumps(self.state.owner).encode())
             except OSError as error:
@@ -99,6 +101,16 @@ class Journal:
             raise JournalError(
                 f"the journal in {self.location} belongs to job {current}, not to {owner}: give each job a journal of its own"
             )
+
+    def describe(self, **about: Any) -> None:
+        """Say what the query is called and how it is set, for people who look at the journal; plain JSON values."""
+        self._about = {"about": about}
+        if self.state.owner and self.state.owner.get("about") != about:
+            self.state.owner = {**self.state.owner, **self._about}
+            try:
+                self._writer.store.replace(OWNER, json.dumps(self.state.owner).encode())
+            except OSError as error:  # nothing depends on it
+                log.debug("the journal in %s could not be described: %s", self.location, error)
 
     def append(self, *records: Record) -> None:
         """Write records as one file, as a whole or not at all; decisions are durable when this returns. A string is a message.

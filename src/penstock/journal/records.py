@@ -34,6 +34,8 @@ class DecisionRecord:
     """By gate, where a batch treats old rows differently: ``gates`` holds for all others."""
     windows: Mapping[str, Any] | None = None
     """From time to time, for each gate of whole windows: all earlier decisions, so that older records can be forgotten."""
+    learnt: Mapping[str, float] | None = None
+    """What the controller knew of the engine when it decided, for people."""
     layout: str | None = None
     """How sources cut a batch into partitions from here on, where the ranks of rows count."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.journal.history import History, summarise_batch
 from penstock.journal.records import (
     BatchRecord,
     DecisionRecord,
@@ -63,6 +64,8 @@ class JournalState:
     folded_outputs: dict[str, OutputTotal] = field(default_factory=dict)
     """What the same batches wrote to each output."""
     compacted_batches: int = 0
+    history: History = field(default_factory=History)
+    """When the same batches ran and what they did, in buckets of time."""
     errors: list[str] = field(default_factory=list)
     """What went wrong in the job, latest last."""
     damage: list[str] = field(default_factory=list)
@@ -79,6 +82,7 @@ class JournalState:
             folded_expired=dict(self.folded_expired),
             folded_classes=dict(self.folded_classes),
             folded_outputs=dict(self.folded_outputs),
+            history=self.history.copy(),
             errors=list(self.errors),
         )
 
@@ -142,11 +146,19 @@ class JournalState:
         self.folded_classes = {gate: decode_counts(counts) for gate, counts in line.get("classes", {}).items()}
         self.folded_outputs = {name: OutputTotal(*total) for name, total in line.get("outputs", {}).items()}
         self.compacted_batches = line["batches"]
+        self.history = History.from_rows(line.get("history", ()))
 
     def fold(self, retain: int) -> None:
         """Fold all but the latest batches into totals, and forget decisions that no replay can need."""
+        known = {decision.batch_id: decision.learnt for decision in self.decisions if decision.learnt is not None}
+        learnt: Mapping[str, float] | None = None
+        last_s: float | None = None
         for batch_id in sorted(self.batches)[:-retain]:
             record = self.batches.pop(batch_id)
+            learnt = known.get(batch_id, learnt)
+            begin_s = record.start_s if last_s is None else last_s
+            self.history.add(summarise_batch(record, (record.end_s or 0.0) - (begin_s or 0.0), learnt))
+            last_s = record.end_s if record.end_s is not None else last_s
             _add_gates(self.folded_gates, record)
             _add_expired(self.folded_expired, record)
             _add_outputs(self.folded_outputs, record)
@@ -176,6 +188,7 @@ class JournalState:
                 for name, total in self.folded_outputs.items()
             },
             "batches": self.compacted_batches,
+            "history": self.history.to_rows(),
         }
         decisions = [encode(decision) for decision in self.decisions]
         for line in [line for line in decisions if "controller" in line][:-1]:

@@ -108,6 +108,11 @@ class WorkController(Controller):
             total_s = observation.busy_s or observation.period_s
             self._model.update_from_total(kept * observation.kept / kept.sum(), total_s)
 
+    def learnt(self) -> dict[str, float]:
+        """Return the mean cost of a row, with all cores at work, and what the inner controller knows of batches."""
+        learnt, mean_s = dict(self._inner.learnt()), self._model.mean_s
+        return learnt | {"cost_s": mean_s / self.cores} if mean_s is not None else learnt
+
     def snapshot(self) -> dict[str, Any]:
         """Return the controller's state and what was learnt."""
         learnt = {"bias": self._bias, "row_us": self._row_us}

@@ -104,6 +104,7 @@ class QueryDriver(ABC):
                 "give the new job a journal of its own, or bring back the checkpoint"
             )
         self._journal = journal
+        self.describe_query()
         try:
             self.check_journal(journal)
             self.carry_out(self.core.restore(journal.state))
@@ -113,6 +114,12 @@ class QueryDriver(ABC):
         except BaseException:
             journal.close()
             raise
+
+    def describe_query(self) -> None:
+        """Say in the journal what the query is called, how it decides, and what the classes of its gates are called."""
+        names = {name: list(gate.state.class_names) for name, gate in self.gates.items() if gate.state.class_names}
+        controller = type(self.core.controller).__name__
+        self.journal.describe(label=self.label, how=self.core.how, controller=controller, classes=names)
 
     def check_journal(self, journal: Journal) -> None:
         """Raise if the query can't continue what the journal says; nothing has been restored or written by then."""

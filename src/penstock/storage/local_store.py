@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import ClassVar
 
-from penstock.filesystem import DirectoryLock, write_atomically
+from penstock.filesystem import DirectoryLock, find_holder, write_atomically
 from penstock.storage.store import HeldError, Store
 
 __all__ = ["LocalStore"]
@@ -85,6 +85,17 @@ class LocalStore(Store):
             shutil.copytree(origin, copied, dirs_exist_ok=True)
         elif origin.exists():
             shutil.copyfile(origin, copied)
+
+    def changed_s(self) -> float | None:
+        """Return when a file was last added or removed."""
+        try:
+            return self._path.stat().st_mtime
+        except OSError:
+            return None
+
+    def is_held(self) -> bool | None:
+        """Return whether a process of this machine holds the directory."""
+        return find_holder(self._path)
 
     def hold(self) -> LocalHold:
         """Return the lock of the directory."""

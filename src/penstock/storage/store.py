@@ -98,6 +98,14 @@ class Store(ABC):
     def copy(self, source: str, target: str) -> None:
         """Copy a file, or a directory with all that is in it; does nothing if it does not exist."""
 
+    def changed_s(self) -> float | None:
+        """Return when a file was last added or removed; ``None`` if that is unknown, as on an object store."""
+        return None
+
+    def is_held(self) -> bool | None:
+        """Return whether a job holds the directory, without touching its lock; ``None`` where nobody can tell."""
+        return None
+
     @abstractmethod
     def hold(self) -> Hold:
         """Return what keeps the directory for one job."""

@@ -1,0 +1,11 @@
+"""What journals and run directories say, for people and for machines: reading only, nothing of Spark."""
+
+from __future__ import annotations
+
+from penstock.observe.discovery import JournalPlace, find_journals
+from penstock.observe.journal_tail import JournalTail
+from penstock.observe.observatory import Observatory
+from penstock.observe.query_series import QuerySeries
+from penstock.observe.reasons import explain_batch
+
+__all__ = ["JournalPlace", "JournalTail", "Observatory", "QuerySeries", "explain_batch", "find_journals"]
