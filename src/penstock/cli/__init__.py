@@ -11,10 +11,12 @@ import typer
 from penstock.cli.coordinate import coordinate
 from penstock.cli.dashboard import dashboard
 from penstock.cli.demo import demo
+from penstock.cli.explain import explain
 from penstock.cli.feedback import feedback
 from penstock.cli.network import network
 from penstock.cli.plan import plan
 from penstock.cli.replay_shed import replay_shed
+from penstock.cli.report import report
 from penstock.cli.run import run
 from penstock.cli.shed_offsets import shed_offsets
 from penstock.cli.simulate import simulate
@@ -40,6 +42,8 @@ app.command()(stats)
 app.command()(watch)
 app.command()(feedback)
 app.command()(dashboard)
+app.command()(report)
+app.command()(explain)
 app.command(name="shed-offsets")(shed_offsets)
 app.command(name="replay-shed")(replay_shed)
 

@@ -54,7 +54,7 @@ def demo(  # noqa: PLR0917 - typer makes options of them
     png = draw_picture(result)
     report = out / "report.html"
     (out / "demo.png").write_bytes(png)
-    report.write_text(render_page(result, png), encoding="utf-8")
+    report.write_text(render_page(result), encoding="utf-8")
     (out / "result.json").write_text(json.dumps(result.to_dict(), indent=2) + "\n")
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2))

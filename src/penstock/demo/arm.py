@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from penstock.control import Controller
 from penstock.demo.job import Form, Job, Running
 from penstock.demo.summary import ArmRun, Batch
-from penstock.errors import JournalError
+from penstock.errors import JournalError, PenstockError
 from penstock.journal import BatchRecord, DecisionRecord, read_journal
+from penstock.observe.embedding import embed_one
 
 __all__ = ["Tell", "run_arm"]
 
@@ -72,8 +74,16 @@ def run_arm(
         run = _read_progress(running, label, begin_s, seconds)
     finally:
         running.stop()
+    run = replace(run, query=_read_query(running, label))
     tell(run, seconds)
     return run
+
+
+def _read_query(running: Running, label: str) -> Mapping[str, Any] | None:
+    try:
+        return embed_one(str(running.journal), label, label)
+    except PenstockError:  # no batch began
+        return None
 
 
 def _read_progress(running: Running, label: str, begin_s: float, seconds: float) -> ArmRun:

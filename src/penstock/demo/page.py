@@ -1,105 +1,136 @@
-"""The demo's report: one HTML file without external parts."""
+"""The demo's report: the dashboard's page as one file, with both arms and what came out."""
 
 from __future__ import annotations
 
-import base64
-import html
-from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+from penstock.dashboard.page import render_report_page
 from penstock.demo.summary import Demo
 
 __all__ = ["render_page"]
 
-_CSS = """
-:root { color-scheme: light; }
-body { font: 16px/1.55 system-ui, sans-serif; color: #1f2937; background: #f8fafc; margin: 0; }
-main { max-width: 60rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
-h1 { font-size: 1.75rem; line-height: 1.25; margin: 0 0 .5rem; }
-h2 { font-size: 1.15rem; margin: 2.5rem 0 .75rem; }
-p { max-width: 46rem; margin: .5rem 0; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); gap: 1rem; margin: 1.5rem 0; }
-.card { background: #fff; border: 1px solid #e5e7eb; border-radius: .6rem; padding: .9rem 1.1rem; }
-.card b { display: block; font-size: 1.6rem; line-height: 1.2; font-variant-numeric: tabular-nums; }
-.card span { color: #6b7280; font-size: .9rem; }
-.alone { color: #c2410c; } .with { color: #0f766e; }
-figure { margin: 0; background: #fff; border: 1px solid #e5e7eb; border-radius: .6rem; padding: .75rem; }
-figure img { display: block; width: 100%; height: auto; }
-.scroll { overflow-x: auto; background: #fff; border: 1px solid #e5e7eb; border-radius: .6rem; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .5rem .9rem; text-align: right; border-bottom: 1px solid #e5e7eb; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-tr:last-child td { border-bottom: 0; }
-thead th { color: #6b7280; font-weight: 600; }
-li { margin: .25rem 0; max-width: 46rem; }
-"""
+_COLOURS = ("--c2", "--c1")  # Spark alone, with Penstock
 
 
-def render_page(demo: Demo, png: bytes) -> str:
+def render_page(demo: Demo) -> str:
     """Return the report as HTML."""
-    # Longer than a screen because the page is one piece of text.
+    queries = [run.query for run in demo.runs if run.query is not None]
+    overview = {"queries": [query["outline"] for query in queries], "networks": [], "now_s": 0.0}
+    data = {
+        "overview": overview,
+        "details": {query["outline"]["id"]: query["detail"] for query in queries},
+        "curves": {query["outline"]["id"]: query["curves"] for query in queries},
+        "story": _tell(demo),
+    }
+    return render_report_page(data, "Penstock demo")
+
+
+def _tell(demo: Demo) -> dict[str, Any]:
     settings = demo.settings
     alone, shed = demo.summaries
-    cards = "".join(
-        f'<div class="card"><b class="{kind}">{value}</b><span>{html.escape(what)}</span></div>'
-        for kind, value, what in (
-            ("alone", f"{alone.mean_delay_s:.1f} s", f"mean delay, {alone.label}"),
-            ("with", f"{shed.mean_delay_s:.1f} s", f"mean delay, {shed.label}"),
-            ("", f"{settings.target_s:g} s", "delay target"),
-            ("with", f"{shed.kept / max(1, shed.arrived):.0%}", "of the rows kept, by a hash of the row"),
-        )
-    )
-    headings = ["", *(summary.label for summary in demo.summaries)]
     ledger = [
-        (s.label, [f"{s.batches:,}", *(f"{rows:,}" for rows in (s.kept + s.shed, s.kept, s.shed, s.queued, s.arrived))])
+        [s.label, f"{s.batches:,}", *(f"{rows:,}" for rows in (s.kept + s.shed, s.kept, s.shed, s.queued, s.arrived))]
         for s in demo.summaries
     ]
-    image = base64.b64encode(png).decode()
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Penstock demo</title>
-<style>{_CSS}</style>
-</head>
-<body>
-<main>
-<h1>A Spark job under a burst, without and with shedding</h1>
-<p>The same job on the same {settings.seconds:g} seconds of bursty traffic, at {settings.overload:g} times what it can process
-on this machine. Spark alone falls further behind for as long as the overload lasts. Penstock drops part of the input and holds
-the delay.</p>
-<div class="cards">{cards}</div>
-<figure><img alt="Arrival rate and capacity, delay of both arms with the target, and the share kept, over time"
-src="data:image/png;base64,{image}"></figure>
-<h2>Result</h2>
-{_render_table(headings, demo.table)}
-<h2>Ledger</h2>
-{_render_table(["", "batches", "offered", "kept", "shed", "queued at the end", "arrived"], ledger)}
-<p>In every batch and in total, offered = kept + shed. Arrived = offered + queued at the end.</p>
-<h2>How it was measured</h2>
-<ul>
-<li>The job: {"a Kafka topic" if settings.source == "kafka" else "a replay source"}, a gate, a Python function that takes
-{demo.row_cost_s * 1e3:.2f} ms of one core per row (rounds of SHA-256), a count by key and 5-second window,
-a sink in the driver. Spark runs in local mode with two cores.</li>
-<li>Capacity: {demo.capacity_rows_per_s:,.0f} rows/s, measured at the start with the same job and input that never runs out, as
-the best of several batches of about {settings.target_s:g} s. A batch with almost no rows takes {demo.overhead_s * 1e3:,.0f} ms.
-Every batch pays this overhead: short batches keep the delay low but leave less of each second for rows.</li>
-<li>Both arms run with a Penstock shedder, so that they are measured in the same way. In the first arm the controller keeps every
-row, so Spark behaves as it would alone; the second arm has the default controller.</li>
-<li>The delay of a batch is its end minus the mean arrival time of the rows that it kept. Means and percentiles are weighted by
-rows. The violation is the delay above the target.</li>
-<li>Rows that were still queued when the time was up count with their age at that moment. Their true delay is longer.</li>
-</ul>
-</main>
-</body>
-</html>
-"""
+    return {
+        "name": "Demo",
+        "title": "A Spark job under a burst, without and with shedding",
+        "text": [
+            f"The same job on the same {settings.seconds:g} seconds of bursty traffic, at {settings.overload:g} times what it "
+            "can process on this machine. Spark alone falls further behind for as long as the overload lasts. Penstock drops part of "
+            "the input and holds the delay."
+        ],
+        "cards": [
+            [f"{alone.mean_delay_s:.1f} s", f"mean delay, {alone.label}", _COLOURS[0]],
+            [f"{shed.mean_delay_s:.1f} s", f"mean delay, {shed.label}", _COLOURS[1]],
+            [f"{settings.target_s:g} s", "delay target", ""],
+            [f"{shed.kept / max(1, shed.arrived):.0%}", "of the rows kept, by a hash of the row", _COLOURS[1]],
+        ],
+        "charts": [_chart_delay(demo), _chart_arrivals(demo), _chart_keep(demo)],
+        "tables": [
+            {"title": "Result", "columns": ["", *(s.label for s in demo.summaries)], "rows": [[n, *v] for n, v in demo.table]},
+            {
+                "title": "Ledger",
+                "columns": ["", "batches", "offered", "kept", "shed", "queued at the end", "arrived"],
+                "rows": ledger,
+                "note": "In every batch and in total, offered = kept + shed. Arrived = offered + queued at the end.",
+            },
+        ],
+        "details": _describe_method(demo),
+    }
 
 
-def _render_table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
-    head = "".join(f"<th>{html.escape(text)}</th>" for text in headings)
-    body = "".join(
-        f"<tr><td>{html.escape(name)}</td>{''.join(f'<td>{html.escape(value)}</td>' for value in values)}</tr>"
-        for name, values in rows
-    )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+def _chart_delay(demo: Demo) -> dict[str, Any]:
+    series = []
+    for run, colour in zip(demo.runs, _COLOURS, strict=True):
+        batches = [batch for batch in run.batches if batch.kept]
+        delays = _round([batch.delay_s for batch in batches])
+        series.append({"label": run.label, "colour": colour, "t": _round([batch.end_s for batch in batches]), "y": delays})
+        queued = demo.arrivals_s[run.offered :]
+        oldest_s = float(run.seconds - queued[0]) if queued.size else 0.0
+        if batches and oldest_s > 2.0 * demo.settings.target_s:
+            moments, ages = _round([batches[-1].end_s, run.seconds]), _round([batches[-1].delay_s, oldest_s])
+            series.append({"label": "oldest row still queued", "colour": colour, "t": moments, "y": ages, "dash": True})
+    ends = [0.0, demo.settings.seconds]
+    series.append({"label": "target", "colour": "--target", "t": ends, "y": [demo.settings.target_s] * 2, "dash": True})
+    hint = "of each batch: its end minus the mean arrival time of its rows"
+    is_log = all(value > 0.0 for one in series for value in one["y"])
+    return {"title": "Delay", "hint": hint, "unit": "seconds", "height": 280, "series": series, "log": is_log}
+
+
+def _chart_arrivals(demo: Demo) -> dict[str, Any]:
+    seconds = demo.settings.seconds
+    width_s = seconds / max(10, round(seconds / 0.5))
+    edges = np.arange(0.0, seconds + width_s / 2, width_s)
+    rates = np.histogram(demo.arrivals_s, edges)[0] / width_s
+    arrivals = {
+        "label": "arrivals",
+        "colour": "--arrivals",
+        "t": _round(edges),
+        "y": _round([*rates, rates[-1]]),
+        "step": True,
+        "fill": True,
+    }
+    capacity = {
+        "label": "capacity",
+        "colour": "--capacity",
+        "t": [0.0, seconds],
+        "y": _round([demo.capacity_rows_per_s] * 2),
+        "dash": True,
+    }
+    hint = f"{demo.settings.overload:g} times the capacity on average"
+    return {"title": "Arrivals and capacity", "hint": hint, "unit": "rows", "series": [arrivals, capacity]}
+
+
+def _chart_keep(demo: Demo) -> dict[str, Any]:
+    series = []
+    for run, colour in zip(demo.runs, _COLOURS, strict=True):
+        steps = [(batch.start_s, batch.keep) for batch in run.batches if batch.offered]
+        if steps:
+            moments, keeps = [*(moment for moment, _ in steps), run.seconds], [*(keep for _, keep in steps), steps[-1][1]]
+            series.append({"label": run.label, "colour": colour, "t": _round(moments), "y": _round(keeps), "step": True})
+    return {"title": "Keep", "hint": "the share of rows that the gate lets through", "unit": "share", "series": series}
+
+
+def _describe_method(demo: Demo) -> list[str]:
+    settings = demo.settings
+    source = "a Kafka topic" if settings.source == "kafka" else "a replay source"
+    return [
+        f"The job: {source}, a gate, a Python function that takes {demo.row_cost_s * 1e3:.2f} ms of one core per row (rounds of "
+        "SHA-256), a count by key and 5-second window, a sink in the driver. Spark runs in local mode with two cores.",
+        f"Capacity: {demo.capacity_rows_per_s:,.0f} rows/s, measured at the start with the same job and input that never runs "
+        f"out, as the best of several batches of about {settings.target_s:g} s. A batch with almost no rows takes "
+        f"{demo.overhead_s * 1e3:,.0f} ms. Every batch pays this overhead: short batches keep the delay low but leave less of "
+        "each second for rows.",
+        "Both arms run with a Penstock shedder, so that they are measured in the same way. In the first arm the controller keeps "
+        "every row, so Spark behaves as it would alone; the second arm has the default controller.",
+        "The delay of a batch is its end minus the mean arrival time of the rows that it kept. Means and percentiles are "
+        "weighted by rows. The violation is the delay above the target.",
+        "Rows that were still queued when the time was up count with their age at that moment. Their true delay is longer.",
+    ]
+
+
+def _round(values: Any) -> list[float]:
+    return [round(float(value), 4) for value in values]

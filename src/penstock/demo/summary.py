@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,8 @@ class ArmRun:
     keep: float = 1.0
     """The keep in force when the time was up."""
     errors: tuple[str, ...] = ()
+    query: Mapping[str, Any] | None = field(default=None, repr=False)
+    """What its journal says, for the page."""
 
     @property
     def offered(self) -> int:

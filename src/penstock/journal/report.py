@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,11 +71,33 @@ class Report:
         parts += [Text(f"! {line}", style="yellow") for line in self.errors]
         return Group(*parts)
 
+    def _repr_html_(self) -> str:
+        """Return the same tables for a notebook."""
+        tables = [_build_ledger_table(self.queries), _build_delay_table(self.queries)]
+        notes = "".join(f"<li>{html.escape(line)}</li>" for line in self.errors)
+        return "".join(_to_html(table) for table in tables) + (f"<ul>{notes}</ul>" if notes else "")
+
     def __str__(self) -> str:
         console = Console(width=110, no_color=True, highlight=False)
         with console.capture() as capture:
             console.print(self)
         return capture.get()
+
+
+def _to_html(table: Table) -> str:
+    """Return a table as HTML; whatever a query is called, it stays text."""
+    columns = [[html.escape(str(cell)) for cell in column.cells] for column in table.columns]
+    align = ["right" if column.justify == "right" else "left" for column in table.columns]
+    head = "".join(
+        f'<th style="text-align:{side}">{html.escape(str(column.header))}</th>'
+        for column, side in zip(table.columns, align, strict=True)
+    )
+    rows = "".join(
+        "<tr>" + "".join(f'<td style="text-align:{side}">{cell}</td>' for cell, side in zip(row, align, strict=True)) + "</tr>"
+        for row in zip(*columns, strict=True)
+    )
+    title = html.escape(str(table.title or ""))
+    return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _start_table(title: str, *names: str, text: Sequence[str]) -> Table:

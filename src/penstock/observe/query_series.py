@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.drop.tables import slot_of
 from penstock.journal.history import Bucket, History
 from penstock.journal.records import add_class_counts
 
@@ -214,6 +215,15 @@ class QuerySeries:
     def find_decision(self, batch_id: int) -> Mapping[str, Any] | None:
         """Return the decision for a batch; the later one if there are two."""
         return next((decision for decision in reversed(self.decisions) if decision.get("batch_id") == batch_id), None)
+
+    def find_decision_by_arrival(self, line: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the decision for rows that arrived when those of a batch did; without any, everything was kept."""
+        moment_s = line.get("mean_arrival_s") or line.get("start_s")
+        slot = None if moment_s is None else slot_of(moment_s)
+        for decision in reversed(self.decisions):
+            if decision.get("from_slot") is not None and (slot is None or decision["from_slot"] <= slot):
+                return decision
+        return {"gates": {}, "keep": 1.0 if line.get("keep") is None else line["keep"]}
 
     def count_classes(self, gate: str, batches: int = 50) -> list[tuple[int, int]]:
         """Return (offered, kept) by class of a gate over the last batches."""

@@ -115,7 +115,7 @@ def explain_shortly(
     needed_s, limit_s, rows = facts.needed_s, facts.learnt.get("batch_time_s"), facts.rows
     if not facts.is_shedding:
         if needed_s is not None and limit_s is not None:
-            return f"everything fits: {count(rows or 0)} rows take about {seconds(needed_s)} of {seconds(limit_s)}"
+            return f"{count(rows or 0)} rows fit: about {seconds(needed_s)} of {seconds(limit_s)}"
         return "nothing to shed"
     if needed_s is not None and limit_s is not None and needed_s > limit_s:
         text = f"{count(rows or 0)} rows would take {seconds(needed_s)}, a batch has {seconds(limit_s)}"

@@ -15,9 +15,7 @@ def seconds(value: float) -> str:
     """
     if not math.isfinite(value):
         return "an unknown time"
-    for limit, unit, name in _UNITS:
-        if abs(value) < limit:
-            break
+    unit, name = next((unit, name) for limit, unit, name in _UNITS if abs(value) < limit)
     return f"{value / unit:.3g} {name}" if value else "0 s"
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pyspark.sql import DataFrame
@@ -388,6 +387,9 @@ class Shedder:
         """Return the ledger of all queries: print it, or take ``report().table``, an Arrow table."""
         return Report([driver.ledger(self._delay_target_s) for driver in self._registry.drivers if driver.has_journal])
 
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
+
     def stop(self) -> None:
         """Stop all queries, each after the batch it is in, and close their journals."""
         self._registry.stop()
@@ -395,5 +397,5 @@ class Shedder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -114,3 +114,12 @@ def column_of(report: Report, name: str) -> str:
     start = next(number for number, line in enumerate(lines) if "target s" in line)
     names = [cell.strip() for cell in lines[start].split("┃")]
     return [cell.strip() for cell in lines[start + 2].split("│")][names.index(name)]
+
+
+def test_for_a_notebook() -> None:
+    report = ledger()
+    state = report.queries[0].state
+    text = Report([QueryLedger("<script>alert(1)</script>", "by batch", 2.0, state)])._repr_html_()
+    assert "<script>" not in text
+    for piece in ("&lt;script&gt;", '<td style="text-align:right">1,127</td>', "<li>the controller failed</li>"):
+        assert piece in text

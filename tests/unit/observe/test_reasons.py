@@ -24,7 +24,7 @@ def test_everything_fits() -> None:
     assert "1,000 rows waited." in told.seen
     assert told.decided[-1] == "So it kept everything."
     assert told.happened[-1] == "Its rows came out 2 s after they arrived on average, within the target."
-    assert explain_shortly(decide(1.0), ran(1000, 1000)) == "everything fits: 1,000 rows take about 600 ms of 1 s"
+    assert explain_shortly(decide(1.0), ran(1000, 1000)) == "1,000 rows fit: about 600 ms of 1 s"
 
 
 def test_an_overload_names_what_it_would_take_and_what_fits() -> None:
