@@ -39,8 +39,8 @@ def _tell(demo: Demo) -> dict[str, Any]:
         "title": "A Spark job under a burst, without and with shedding",
         "text": [
             f"The same job on the same {settings.seconds:g} seconds of bursty traffic, at {settings.overload:g} times what it "
-            "can process on this machine. Spark alone falls further behind for as long as the overload lasts. Penstock drops part of "
-            "the input and holds the delay."
+            "can process on this machine. Spark alone falls further behind for as long as the overload lasts. Penstock drops "
+            "part of the input and holds the delay."
         ],
         "cards": [
             [f"{alone.mean_delay_s:.1f} s", f"mean delay, {alone.label}", _COLOURS[0]],
