@@ -13,6 +13,7 @@ from penstock.cli.dashboard import dashboard
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.feedback import feedback
+from penstock.cli.metrics import metrics
 from penstock.cli.network import network
 from penstock.cli.plan import plan
 from penstock.cli.replay_shed import replay_shed
@@ -44,6 +45,7 @@ app.command()(feedback)
 app.command()(dashboard)
 app.command()(report)
 app.command()(explain)
+app.command()(metrics)
 app.command(name="shed-offsets")(shed_offsets)
 app.command(name="replay-shed")(replay_shed)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
+from penstock.metrics import Exporter
 from penstock.spark.gates import Gate
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.report_listener import ReportListener
@@ -26,8 +27,9 @@ _LAST_WORD_S = 5.0
 class DriverRegistry:
     """All drivers of a shedder, those of ended queries too: the report shows them."""
 
-    def __init__(self) -> None:
+    def __init__(self, exporters: Sequence[Exporter] = ()) -> None:
         self.drivers: list[QueryDriver] = []
+        self._exporters = exporters
         self.by_label: dict[str, QueryDriver] = {}
         """The newest driver of each label."""
         self._listener: ReportListener | None = None
@@ -58,6 +60,7 @@ class DriverRegistry:
     @contextlib.contextmanager
     def enlist(self, driver: QueryDriver) -> Iterator[None]:
         """Know a driver from before its journal is opened; a start that fails leaves nothing behind."""
+        driver.exporters = self._exporters
         self.drivers.append(driver)
         self.by_label[driver.label] = driver
         for old in self.drivers[:-1]:

@@ -16,6 +16,7 @@ from penstock.drop.tables import KeepTable
 from penstock.errors import JournalError, PenstockError
 from penstock.journal import Journal, QueryLedger
 from penstock.journal.records import Record
+from penstock.metrics import Exporter, Observers
 from penstock.spark.gates import Gate
 from penstock.spark.kafka_source import explain_failure, find_silent_brokers, read_layout
 from penstock.storage import Store
@@ -55,6 +56,9 @@ class QueryDriver(ABC):
         """How sources cut a batch into partitions, where the ranks of rows count."""
         self.recount: Recount | None = None
         """Runs a committed batch once more to count it, where the query's DataFrame is known."""
+        self.exporters: Sequence[Exporter] = ()
+        """Who wants to know what the query does; asked when the journal is opened."""
+        self._observers = Observers()
         self._siblings = siblings if siblings is not None else {}
         self._journal: Journal | None = None
         self._noted: set[str] = set()
@@ -107,11 +111,13 @@ class QueryDriver(ABC):
         self.describe_query()
         try:
             self.check_journal(journal)
+            self._observers = Observers(self.exporters, self.label, journal.state)
             self.carry_out(self.core.restore(journal.state))
             for message in self._early_notes:
                 journal.append(message)
             self._early_notes = []
         except BaseException:
+            self._observers.close()
             journal.close()
             raise
 
@@ -148,7 +154,7 @@ class QueryDriver(ABC):
             if counts is not None:
                 event_times = self.event_times()
                 event = BatchEnded(batch_id, self.now_s(), counts, event_times=event_times, is_recounted=True)
-                self.guard("journal the counts of a batch", self.journal.append, self.core.record_batch(event))
+                self.guard("journal the counts of a batch", self.append, [self.core.record_batch(event)], None)
 
     def event_times(self) -> dict[str, int | None]:
         """Return the latest event time at each gate of whole windows."""
@@ -187,6 +193,7 @@ class QueryDriver(ABC):
             self.end_core()
             if self._journal is not None:
                 self._journal.close()
+            self._observers.close()
             self.is_closed = True
 
     def explain_end(self) -> None:
@@ -213,9 +220,14 @@ class QueryDriver(ABC):
     def append(self, records: Sequence[Record], query: str | None) -> None:
         """Make records durable, in this query's journal or in that of one that shares a gate."""
         if query is None:
-            self.journal.append(*records)
+            try:
+                self.journal.append(*records)
+            except Exception:
+                self._observers.miss(records, self.now_s())
+                raise
+            self._observers.record(records, self.now_s())
         elif (sibling := self._siblings.get(query)) is not None and sibling.has_journal and not sibling.is_closed:
-            sibling.journal.append(*records)
+            sibling.append(records, None)
 
     def append_later(self, records: Sequence[Record]) -> None:
         """Make records durable with the next ones."""
@@ -228,6 +240,7 @@ class QueryDriver(ABC):
     def warn(self, message: str, error: Exception | None = None) -> None:
         """Log a message and remember it for the report, once; and not endlessly many that read differently every time."""
         if error is not None:
+            self._observers.fail()
             log.debug("%s", message, exc_info=error)
         if message in self._noted or len(self._noted) >= _MOST_NOTES:
             return

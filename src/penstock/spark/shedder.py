@@ -1,4 +1,5 @@
 """The shedder: gates on streaming DataFrames, a driver for each query, one report."""
+# long because it is all that users call, and half of it says how
 
 from __future__ import annotations
 
@@ -21,6 +22,8 @@ from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 from penstock.journal import Report
+from penstock.metrics import build_exporters
+from penstock.spark.accumulator_metrics import AccumulatorExporter
 from penstock.spark.arrival_driver import ArrivalDriver, build_arrival_driver
 from penstock.spark.batch_driver import BatchDriver, BatchFunction
 from penstock.spark.checkpoint import find_open_batch
@@ -78,6 +81,9 @@ class Shedder:
         What to do with runs that end by themselves (``availableNow``, ``once``): ``"keep"`` all rows, or ``"shed"`` as always.
     journal
         A directory for the journals, one per query. By default each lies in the query's checkpoint.
+    metrics
+        Where numbers go: a port such as ``9464`` for Prometheus to scrape, ``"prometheus"`` for prometheus_client's registry,
+        ``"opentelemetry"``, ``"spark"`` for Spark's metrics system, a registry or meter provider of yours, or a list of these.
 
     Examples
     --------
@@ -103,6 +109,7 @@ class Shedder:
         max_loss: float = 1.0,
         first_cost: str | float | timedelta | None = None,
         backfill: Literal["keep", "shed"] = "keep",
+        metrics: Any = None,
     ) -> None:
         self._delay_target_s = parse_duration(delay_target, "delay_target")
         options = {
@@ -117,7 +124,7 @@ class Shedder:
         self._keeps_backfills = parse_backfill(backfill)
         self._journal = None if journal is None else str(journal)
         self._gates: dict[str, Gate] = {}
-        self._registry = DriverRegistry()
+        self._registry = DriverRegistry(build_exporters(metrics, {"spark": AccumulatorExporter}))
         self._created_s = time.time()
 
     @property
