@@ -27,6 +27,9 @@ _FAILURE = ": could not "
 class WatchedQuery(QueryObserver, Protocol):
     """An observer that also takes what no record says."""
 
+    label: str
+    """What the query is called there."""
+
     def sync(self, state: JournalState) -> None:
         """Take rows and batches from the whole journal."""
 
@@ -40,7 +43,7 @@ class JournalExporter(Protocol):
     def watch(self, query: str, state: JournalState) -> WatchedQuery | None:
         """Return an observer of a query; ``None`` if there are too many."""
 
-    def remove(self, observer: WatchedQuery) -> None:
+    def remove(self, label: str) -> None:
         """Show a query no more."""
 
 
@@ -129,7 +132,7 @@ class JournalPoll:
     def _drop(self, key: tuple[str, int]) -> None:
         follower = self._followers.pop(key)
         if follower.observer is not None:
-            self._exporters[key[1]].remove(follower.observer)
+            self._exporters[key[1]].remove(follower.observer.label)
 
     def _complain(self, line: str) -> None:
         if line not in self._complaints and len(self._complaints) < 1_000:

@@ -64,12 +64,12 @@ class Observers:
     def fail(self) -> None:
         """Pass on that something failed."""
         for observer in self._observers:
-            self._try(observer.fail)
+            self._try(lambda observer=observer: observer.fail())  # type: ignore[misc]
 
     def close(self) -> None:
         """Pass on that the query has ended."""
         for observer in self._observers:
-            self._try(observer.close)
+            self._try(lambda observer=observer: observer.close())  # type: ignore[misc]
 
     def _try(self, call: Callable[[], None]) -> None:
         try:

@@ -67,9 +67,9 @@ class MeterExporter:
         tally = self._book.watch(query, state)
         return None if tally is None else _MeteredQuery(tally, self._histograms)
 
-    def remove(self, observer: _MeteredQuery) -> None:
+    def remove(self, label: str) -> None:
         """Show a query no more."""
-        self._book.remove(observer.tally)
+        self._book.remove(label)
 
     def _observe(self, key: str, instrument: Instrument, options: CallbackOptions) -> Iterable[Observation]:  # noqa: ARG002
         from opentelemetry.metrics import Observation  # noqa: PLC0415 - an extra
@@ -85,7 +85,7 @@ class _MeteredQuery:
     """A tally that also tells the histograms of a meter."""
 
     def __init__(self, tally: QueryTally, histograms: dict[str, Any]) -> None:
-        self.tally = tally
+        self.tally, self.label = tally, tally.label
         self._histograms = histograms
 
     def record(self, records: Sequence[Record], now_s: float) -> None:

@@ -279,10 +279,10 @@ class TallyBook:
             tally = self._tallies[label] = QueryTally(label, state)
             return tally
 
-    def remove(self, tally: QueryTally) -> None:
+    def remove(self, label: str) -> None:
         """Show a query no more."""
         with self._lock:
-            self._tallies.pop(tally.label, None)
+            self._tallies.pop(label, None)
 
     @property
     def tallies(self) -> list[QueryTally]:
