@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 VERSIONS ?= 3.5 4.0 4.1 4.2
 MATRIX := $(addprefix test-spark-,$(VERSIONS))
 
-.PHONY: demo demo-kafka test test-services test-matrix $(MATRIX) check bench clean java
+.PHONY: demo demo-kafka test test-services test-matrix $(MATRIX) check docs bench clean java
 
 demo: $(READY) java
 	$(BIN)/penstock demo $(ARGS)
@@ -53,6 +53,11 @@ check: $(READY)
 	$(BIN)/mypy
 	PYTHONPATH=. $(BIN)/lint-imports
 
+# The documentation site, in build/site. A broken link ends it.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
 bench: $(READY) java
 	$(BIN)/python -m benchmarks $(ARGS)
 
@@ -67,4 +72,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 clean:
-	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis demo
+	rm -rf $(VENV) .venv-* build .pytest_cache .mypy_cache .ruff_cache .hypothesis demo

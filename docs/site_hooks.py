@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +27,6 @@ ELSEWHERE = {
     "benchmarks/results/README.md": "results/index.md",
 }
 """Files of the repository, and what they are called on the site; all other pages of benchmarks/results/ go to results/."""
-MADE = ("commands.md", "refusals.md")
 _LINK = re.compile(r"(?P<mark>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 
 
@@ -89,6 +89,23 @@ def rewrite_links(markdown: str, source: str, uri: str) -> str:
     return "".join(part if part.startswith("```") else _LINK.sub(rewrite, part) for part in parts)
 
 
+def on_post_build(config: Any, **_: Any) -> None:
+    """Refuse a site whose pages would load something from another host."""
+    for path in sorted(Path(config["site_dir"]).rglob("*.html")):
+        loaded = find_foreign(path.read_text(encoding="utf-8"))
+        if loaded:
+            raise PluginError(f"{path.name} loads {loaded[0]} from another host")
+
+
+def find_foreign(html: str) -> list[str]:
+    """Return what a page loads from other hosts; links that a reader follows are none of it.
+
+    >>> find_foreign('<a href="https://example.org"></a><script src="app.js"></script><img src="//example.org/x.png">')
+    ['//example.org/x.png']
+    """
+    return re.findall(r'<(?!a\b)[a-z]+\b[^>]*?\s(?:src|href|srcset)="((?:https?:)?//[^"]+)"', html)
+
+
 # -- pages made from the code --------------------------------------------------------------------------------------------
 
 
@@ -102,7 +119,7 @@ def describe_commands() -> str:
         lines += [f"## penstock {name}", "", " ".join((command.help or "").split()), "", "| | |", "|---|---|"]
         for parameter in command.params:
             options = ", ".join(f"`{option}`" for option in getattr(parameter, "opts", ()) if option.startswith("-"))
-            title = options or f"`{parameter.make_metavar(None) if False else (parameter.metavar or parameter.name.upper())}`"
+            title = options or f"`{parameter.metavar or parameter.name.upper()}`"
             text = " ".join((getattr(parameter, "help", None) or "").split()).replace("|", "\\|")
             lines.append(f"| {title} | {text} |")
         lines.append("")
