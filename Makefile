@@ -55,7 +55,7 @@ check: $(READY)
 
 # The documentation site, in build/site. A broken link ends it.
 docs: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "build/site/index.html"
 
 bench: $(READY) java

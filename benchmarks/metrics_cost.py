@@ -15,7 +15,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,7 +117,9 @@ def _timing(spent: list[float]) -> Iterator[None]:
 
         return timed
 
-    with mock.patch.multiple(Observers, **{name: wrap(getattr(Observers, name)) for name in ("record", "miss", "fail")}):
+    with ExitStack() as patches:
+        for name in ("record", "miss", "fail"):
+            patches.enter_context(mock.patch.object(Observers, name, wrap(getattr(Observers, name))))
         yield
 
 

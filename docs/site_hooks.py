@@ -81,7 +81,7 @@ def rewrite_links(markdown: str, source: str, uri: str) -> str:
         if page is None and match["mark"] and path.startswith(("docs/", "benchmarks/results/")):
             page = path.removeprefix("docs/").replace("benchmarks/results/", "results/")
         if page is None:
-            return match["text"]
+            return match["text"] if (ROOT / path).exists() else match[0]  # what does not exist ends the build
         relative = posixpath.relpath(page, posixpath.dirname(uri) or ".")
         return f"{match['mark']}[{match['text']}]({relative}{'#' + anchor if anchor else ''})"
 

@@ -67,11 +67,11 @@ def test_every_metric_is_explained() -> None:
 def test_links_lead_to_pages_of_the_site() -> None:
     text = (
         "[a](../benchmarks/results/costs.md#gate) [b](../src/penstock/errors.py) ![c](images/demo.png) [d](#x) [e](https://x.org)\n"
-        "```\n[f](../README.md)\n```\n[g](../benchmarks/results/README.md) [h](kafka.md)"
+        "```\n[f](../README.md)\n```\n[g](../benchmarks/results/README.md) [h](kafka.md) [i](no.md)"
     )
     assert HOOKS.rewrite_links(text, "docs/concepts.md", "concepts.md") == (
         "[a](results/costs.md#gate) b ![c](images/demo.png) [d](#x) [e](https://x.org)\n"
-        "```\n[f](../README.md)\n```\n[g](results/index.md) [h](kafka.md)"
+        "```\n[f](../README.md)\n```\n[g](results/index.md) [h](kafka.md) [i](no.md)"
     )
     back = "[a](../../docs/papers.md) ![b](images/answers.png) [c](costs.md)"
     assert HOOKS.rewrite_links(back, "benchmarks/results/answers.md", "results/answers.md") == (

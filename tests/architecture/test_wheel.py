@@ -36,6 +36,10 @@ def test_the_wheel_holds_the_demo_and_its_types(files: list[str]) -> None:
     assert {"penstock/demo/run.py", "penstock/py.typed", "penstock/cli/__init__.py"} <= set(files)
 
 
+def test_the_wheel_holds_alerts_and_board(files: list[str]) -> None:
+    assert {"penstock/metrics/alerts.yml", "penstock/metrics/grafana.json"} <= set(files)
+
+
 def test_the_wheel_holds_every_module(files: list[str]) -> None:
     source = ROOT / "src"
     modules = {path.relative_to(source).as_posix() for path in (source / "penstock").rglob("*.py")}

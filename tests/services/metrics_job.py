@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,8 @@ def write(df: DataFrame, batch_id: int) -> None:
 def main(port: int, checkpoint: Path) -> None:
     """Run until the standard input ends."""
     spark = local_session("metrics", cores=1, scratch=checkpoint.parent)
-    source = spark.readStream.format("rate").option("rowsPerSecond", 2_000).load()
+    options = {"rowsPerBatch": 1_000, "startTimestamp": int(time.time() * 1e3), "advanceMillisPerBatch": 10}
+    source = spark.readStream.format("rate-micro-batch").options(**options).load()
     with Shedder("60s", controller=Half(60.0), metrics=port) as shedder:
         rows = shedder.gate(source, name="in", arrival="timestamp", identity="value")
         query = shedder.foreach_batch(rows, write, checkpoint=checkpoint, name="<job>")

@@ -94,7 +94,7 @@ def read_spark_metrics(session: SparkSession) -> dict[str, int]:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics/json/", timeout=10) as answer:
             gauges = json.load(answer)["gauges"]
         return {name.split(marker)[1]: body["value"] for name, body in gauges.items() if marker in name}
-    sources = session._jvm.org.apache.spark.SparkEnv.get().metricsSystem().getSourcesByName("AccumulatorSource")
+    sources = session._jsc.sc().env().metricsSystem().getSourcesByName("AccumulatorSource")
     found: dict[str, int] = {}
     for index in range(sources.size()):
         gauges = sources.apply(index).metricRegistry().getGauges()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["metrics"]
 
-_PERIOD_S = 1.0
+_PERIOD_S, _REMOTE_PERIOD_S = 1.0, 10.0
 
 
 def metrics(  # noqa: PLR0917 - typer makes options of them
@@ -66,7 +66,8 @@ def _serve(directories: list[str], host: str, port: int, otlp: str | None) -> No
     typer.echo(f"metrics at http://{host}:{port}/metrics (Ctrl-C ends it)")
     waiting = threading.Event()
     try:
-        while not waiting.wait(_PERIOD_S):
+        period_s = _REMOTE_PERIOD_S if any("://" in directory for directory in directories) else _PERIOD_S
+        while not waiting.wait(period_s):
             try:
                 poll.refresh()
             except PenstockError as error:  # a directory that is gone may come back
