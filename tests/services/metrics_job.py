@@ -28,10 +28,11 @@ def write(df: DataFrame, batch_id: int) -> None:
 
 def main(port: int, checkpoint: Path) -> None:
     """Run until the standard input ends."""
-    spark = local_session("metrics", cores=1, scratch=checkpoint.parent)
+    spark = local_session("metrics", cores=1, scratch=checkpoint.parent, **{"spark.ui.enabled": "true", "spark.ui.port": "0"})
+    print(str(spark.sparkContext.uiWebUrl).rpartition(":")[2], flush=True)  # noqa: T201 - read by the test
     options = {"rowsPerBatch": 1_000, "startTimestamp": int(time.time() * 1e3), "advanceMillisPerBatch": 10}
     source = spark.readStream.format("rate-micro-batch").options(**options).load()
-    with Shedder("60s", controller=Half(60.0), metrics=port) as shedder:
+    with Shedder("60s", controller=Half(60.0), metrics=[port, "spark"]) as shedder:
         rows = shedder.gate(source, name="in", arrival="timestamp", identity="value")
         query = shedder.foreach_batch(rows, write, checkpoint=checkpoint, name="<job>")
         ended = threading.Thread(target=sys.stdin.read, daemon=True)

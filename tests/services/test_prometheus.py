@@ -141,6 +141,14 @@ class Prometheus:
         return float(result[0]["value"][1]) if result else None
 
 
+def read_spark_ui(port: int) -> dict[str, int]:
+    """Return what Spark's own UI shows of the gates."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics/json/", timeout=30) as answer:
+        gauges = json.load(answer)["gauges"]
+    marker = ".AccumulatorSource."
+    return {name.split(marker)[1]: body["value"] for name, body in gauges.items() if marker in name}
+
+
 def test_prometheus_scrapes_a_running_job_and_its_journal(tmp_path: Path) -> None:
     """Once from inside the job, once by ``penstock metrics`` from its journal: both say what the ledger says."""
     inside, outside, checkpoint = free_port(), free_port(), tmp_path / "checkpoint"
@@ -164,6 +172,8 @@ def test_prometheus_scrapes_a_running_job_and_its_journal(tmp_path: Path) -> Non
             assert {rule["health"] for rule in rules} == {"ok"}
             assert job.stdin is not None
             assert job.stdout is not None
+            shown = read_spark_ui(int(job.stdout.readline()))
+            assert 0 < shown["penstock._job_.in.rows_kept"] < shown["penstock._job_.in.rows_offered"]
             job.stdin.close()
             offered, kept = map(int, job.stdout.readline().split())
 

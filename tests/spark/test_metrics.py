@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from penstock import Shedder
+from penstock.spark.accumulator_metrics import _REGISTERED
 
 from .conftest import Cycle, wait_until
 
@@ -86,20 +85,9 @@ def test_metrics_are_the_ledger_by_batch_and_by_arrival(
 
 
 def read_spark_metrics(session: SparkSession) -> dict[str, int]:
-    """Return our gauges from Spark's own endpoint, or from its registry where the UI is off."""
-    address = session.sparkContext.uiWebUrl
-    marker = ".AccumulatorSource."
-    if address is not None:
-        port = address.rpartition(":")[2]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics/json/", timeout=10) as answer:
-            gauges = json.load(answer)["gauges"]
-        return {name.split(marker)[1]: body["value"] for name, body in gauges.items() if marker in name}
-    sources = session._jsc.sc().env().metricsSystem().getSourcesByName("AccumulatorSource")
-    found: dict[str, int] = {}
-    for index in range(sources.size()):
-        gauges = sources.apply(index).metricRegistry().getGauges()
-        found |= {name: int(gauges.get(name).getValue()) for name in gauges.keySet()}
-    return found
+    """Return the accumulators that Spark's metrics system shows; a service test reads them from its UI."""
+    application = session.sparkContext.applicationId
+    return {name: int(accumulator.value()) for (app, name), accumulator in _REGISTERED.items() if app == application}
 
 
 def test_a_journal_that_can_t_be_written_is_seen(ticks: Ticks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ class QueryTally:
         self._lock = threading.Lock()
         self._gates = _sum_gates(state)
         self._recent = OrderedDict(sorted(state.batches.items())[-_REMEMBERED:])
-        self._base = {sample.key + repr(sample.labels): sample.value for sample in self._count_rows()}
+        self._base = {sample.key + repr(sample.labels): sample.value for sample in _count_rows(label, self._gates)}
         self._counted = {"batches": _count_batches(state), "errors": 0, "journal_errors": 0}
         self._base |= {key + repr((label,)): float(value) for key, value in self._counted.items()}
         self._gauges: dict[str, float] = {"active": 1.0, "failing": 0.0}
@@ -214,7 +214,7 @@ class QueryTally:
     def samples(self) -> list[Sample]:
         """Return counters and gauges as they are now."""
         with self._lock:
-            rows = list(self._count_rows())
+            rows = list(_count_rows(self.label, self._gates))
             counted = [Sample(key, (self.label,), value) for key, value in self._counted.items()]
             gauges = [Sample(key, (self.label,), value) for key, value in self._gauges.items()]
         return [*rows, *counted, *gauges]
@@ -235,19 +235,20 @@ class QueryTally:
             histogram = self.histograms[key]
             return histogram.cumulate(), histogram.total
 
-    def _count_rows(self) -> Iterator[Sample]:
-        totals: dict[str, GateTotal] = {}
-        for number, (gate, total) in enumerate(self._gates.items()):
-            named = totals.setdefault(clean_label(gate) if number < MOST_GATES else OTHER, GateTotal())
-            named.offered += total.offered
-            named.kept += total.kept
-            named.expired += total.expired
-        for gate, total in totals.items():
-            labels = (self.label, gate)
-            yield Sample("offered", labels, total.offered)
-            yield Sample("kept", labels, total.kept)
-            yield Sample("shed", (*labels, "overload"), max(0, total.offered - total.kept - total.expired))
-            yield Sample("shed", (*labels, "expired"), total.expired)
+
+def _count_rows(query: str, gates: Mapping[str, GateTotal]) -> Iterator[Sample]:
+    totals: dict[str, GateTotal] = {}
+    for number, (gate, total) in enumerate(gates.items()):
+        named = totals.setdefault(clean_label(gate) if number < MOST_GATES else OTHER, GateTotal())
+        named.offered += total.offered
+        named.kept += total.kept
+        named.expired += total.expired
+    for gate, total in totals.items():
+        labels = (query, gate)
+        yield Sample("offered", labels, total.offered)
+        yield Sample("kept", labels, total.kept)
+        yield Sample("shed", (*labels, "overload"), max(0, total.offered - total.kept - total.expired))
+        yield Sample("shed", (*labels, "expired"), total.expired)
 
 
 def _sum_gates(state: JournalState) -> dict[str, GateTotal]:
