@@ -116,8 +116,10 @@ def describe_commands() -> str:
     group: Any = get_command(importlib.import_module("penstock.cli").app)
     lines = ["# Commands", "", "`penstock COMMAND --help` shows the same.", ""]
     for name, command in sorted(group.commands.items()):
-        lines += [f"## penstock {name}", "", " ".join((command.help or "").split()), "", "| | |", "|---|---|"]
+        lines += [f"## penstock {name}", "", " ".join((command.help or "").split()), "", "| option | |", "|---|---|"]
         for parameter in command.params:
+            if getattr(parameter, "hidden", False):
+                continue
             options = ", ".join(f"`{option}`" for option in getattr(parameter, "opts", ()) if option.startswith("-"))
             title = options or f"`{parameter.metavar or parameter.name.upper()}`"
             text = " ".join((getattr(parameter, "help", None) or "").split()).replace("|", "\\|")
@@ -132,13 +134,13 @@ def list_refusals() -> str:
         "# What is refused",
         "",
         "Every error that Penstock raises, from the code. `...` stands for a value of yours. An error names the value, the",
-        "place and what would be right. It is raised before anything has been written or started, so after a change you can",
-        "simply try again. On the command line it is one line, and the exit status is 2. Lines that Penstock logs while a",
-        "job runs are explained in [Troubleshooting](troubleshooting.md).",
+        "place and what would be right. Nearly all are raised before anything has been written or started, so after a change",
+        "you can simply try again. On the command line an error is one line, and the exit status is 2. Lines that Penstock",
+        "logs while a job runs are explained in [Troubleshooting](troubleshooting.md).",
         "",
     ]
     for title, messages in sorted(find_refusals().items()):
-        lines += [f"## {title}", "", *(f"- {message}" for message in messages), ""]
+        lines += [f"## {title}", "", _MEANINGS[title], "", *(f"- {message}" for message in messages), ""]
     return "\n".join(lines)
 
 
@@ -182,6 +184,29 @@ _AREAS = {
     "spark": "Jobs on Spark",
     "testing": "Testing",
 }
+
+
+_MEANINGS = {
+    "Continuing a job": "A job starts again with settings under which a batch that is open would drop other rows than before.",
+    "Controllers": "A controller, or what it decides, has a value that makes no sense. See [Controllers](controllers.md).",
+    "Dead letters": "Rows shed to files, topics or offsets can't be found or sent again. See [Sinks](sinks.md).",
+    "Durations, files and set-up": "A time, a place or a package that is needed is missing or can't be read.",
+    "Jobs on Spark": "A DataFrame, a gate, a writer or a sink can't do what is asked. See [How Penstock works](concepts.md).",
+    "Learners": "A learner of costs or selectivities got a number that it can't learn from.",
+    "Load-aware shedding": "Options of policies and sketches. See [Load-aware shedding](load-aware.md).",
+    "Messages between nodes": "Nodes of a network can't talk, or say what the other does not know: versions may differ.",
+    "Metrics": "Where numbers can't go. See [Metrics and alerts](metrics.md).",
+    "Networks in YAML": "The file of a network is wrong; the message names the line. See [Planning](planning.md).",
+    "Planners": "A plan was asked for that this planner can't make. See [Planning](planning.md).",
+    "Priorities and units": "What a gate should keep. See [How Penstock works](concepts.md) and [Answers](answers.md).",
+    "Running a network": "A network can't be run as it is described. See [Networks](networks.md).",
+    "Testing": "A service that a test needs can't be had, or a contract of `penstock.testing` does not hold.",
+    "The command line": "Options that exclude each other, or values out of range.",
+    "The demo": "Options of `penstock demo`.",
+    "The journal": "Two jobs, one journal; or a directory that can't be read or written. See [How Penstock works](concepts.md).",
+    "The simulator and traffic": "Options of generators, traces and engines. See [Traffic](traffic.md).",
+}
+"""What each part's errors are about, in a line."""
 
 
 def read_text(node: ast.expr) -> str:
