@@ -20,7 +20,7 @@ def dashboard(
         ..., metavar="DIR...", help="Checkpoints, journals, directories that hold some, or the --dir of a network; also URIs."
     ),
     host: str = typer.Option("127.0.0.1", "--host", help="The address to listen on. Anything but loopback needs a token."),
-    port: int = typer.Option(8642, "--port", min=0, max=65535, help="The port; 0 takes a free one."),
+    port: int = typer.Option(8642, "--port", help="The port; 0 takes a free one."),
     allow_host: list[str] = typer.Option([], "--allow-host", help="One more host name under which it may be reached."),
     open_page: bool = typer.Option(False, "--open/--no-open", help="Open the page in a browser."),
 ) -> None:
@@ -29,6 +29,8 @@ def dashboard(
     On loopback no token is needed. Elsewhere the token is that of the variable PENSTOCK_DASHBOARD_TOKEN, or a new one that is
     printed with the address.
     """
+    if not 0 <= port <= 65535:
+        raise PenstockError(f"--port must lie in [0, 65535], got {port}")
     try:
         from penstock.dashboard.access import is_loopback  # noqa: PLC0415 - commands load what they need
         from penstock.dashboard.server import bind, serve  # noqa: PLC0415

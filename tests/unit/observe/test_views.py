@@ -45,7 +45,7 @@ def test_rates_add_up_to_the_rows_whatever_the_resolution(series: QuerySeries) -
         assert max(rate for rate in curves["arrivals"] if rate is not None) > 0
         shed = [a - k for a, k in zip(curves["arrivals"], curves["kept_rate"], strict=True) if a is not None]
         parts = [o + e for o, e in zip(curves["overload_rate"], curves["expired_rate"], strict=True) if o is not None]
-        assert shed == pytest.approx(parts, rel=1e-3, abs=1e-2)
+        assert shed == pytest.approx(parts, abs=0.2)  # rates of thousands have five digits
     (rate,) = {round(table["offered"][1:].sum() / span_s)}
     assert rate > 0
 
