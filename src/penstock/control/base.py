@@ -81,6 +81,8 @@ class Observation:
     """Mean arrival time of those."""
     left_rows: int | None = None
     """Rows that the period left in its sources when it was planned, because a cap did not let them in; ``None`` if unknown."""
+    has_bound: bool = True
+    """Whether something bounds a batch whose size is not known before it runs; if not, nothing may be tried there."""
     row_units: float = 1.0
     """What one row counts in all of these numbers; microseconds of work where a controller is shown work instead of rows."""
 

@@ -267,7 +267,7 @@ class MicroBatch(Controller):
         limit = max(self._ramp.limit(self.model, batch_s, may_try=False), _count_proven(observation, batch_s))
         # A burst after batches that say little about the cost is not yet an overload: one batch, held by the bound, shows it.
         is_unproven = not self._ramp.has_worked and observation.period_s < self.batch_time_s / 2.0
-        is_unproven = is_unproven and self._ramp.is_beyond(expected)
+        is_unproven = is_unproven and self._ramp.is_beyond(expected) and observation.has_bound
         keep = min(1.0, limit / expected) if expected > 0 and not is_unproven else 1.0
         has_line = observation.has_ages and self.expired == "shed" and keep < 1.0
         rule = (

@@ -6,6 +6,7 @@ journal alone, however the engine batches, retries or replays it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -59,6 +60,7 @@ class ByArrival(QueryCore):
         self._margin_s = margin_s
         self._pending: DecisionRecord | None = None  # made, and not yet durable
         self._has_warned_of_clock = False
+        self._unrelieved = 1.0  # what the controller wanted last
         self._void: DecisionRecord | None = None  # takes back a decision that is durable but never held; not yet durable
 
     def restore(self, state: JournalState) -> list[Instruction]:
@@ -79,6 +81,7 @@ class ByArrival(QueryCore):
             except PenstockError as error:
                 raise PenstockError(f"gate {gate.name!r}: {error}; use a new checkpoint, or the old weights") from None
             instructions.append(Publish(gate.name, tables))
+        self._unrelieved = self.keep
         for gate in self._gates:
             gate.wishes[self] = self.keep
         instructions += self._bound_start(has_decided=bool(decided))
@@ -114,7 +117,9 @@ class ByArrival(QueryCore):
             warnings.append(Append((self._void,)))
         if event.times is None:  # its report never came: it can be counted, but not judged
             return [*warnings, Append((record,))]
-        decision, more = self.decide(self.observe(record, event.times, backlog_rows=event.backlog_rows or {}))
+        has_bound = all(gate.is_bounded for gate in self._gates)
+        seen = self.observe(record, event.times, backlog_rows=event.backlog_rows or {}, has_bound=has_bound)
+        decision, more = self.decide(seen)
         instructions: list[Instruction] = [*warnings, *more]
         self.ceiling.record_batch(record)
         if decision.keep is None:
@@ -122,10 +127,25 @@ class ByArrival(QueryCore):
         rows = sum(count.offered for count in event.counts.values())
         decision, raised = self.ceiling.hold(decision, event.now_s, rows, self.label)
         instructions += raised
-        decided = self._decide(decision, self.keep if decision.keep is None else decision.keep, event.now_s)
+        self._unrelieved = self._unrelieved if decision.keep is None else decision.keep
+        decided = self._decide(decision, self._unrelieved, event.now_s)
         if self._siblings():
             return [*instructions, Append((record,)), *decided]  # whatever happens to their journals, the batch is counted
         return [*instructions, *prepend(record, decided)]
+
+    def relieve(self, now_s: float, running_s: float) -> list[Instruction]:
+        """A batch runs for longer than the target, and rows gather meanwhile: keep fewer and fewer of those to come.
+
+        With a share of (T / t)^2 after t seconds, what gathers is at most what comes in twice the target T, however long the
+        batch takes. The controller decides anew when it has ended. Only for engines where nothing bounds a batch.
+        """
+        target_s = self.controller.delay_target_s
+        if running_s <= target_s or self._pending is not None:
+            return []
+        share = 2.0 ** math.floor(2.0 * math.log2(target_s / running_s))  # in halves, so that few decisions are journaled
+        share = max(share, 1.0 - self.ceiling.max_loss)
+        keep = min(self.keep, self._unrelieved * share)
+        return self._decide(Decision(keep), keep, now_s) if keep < self.keep else []
 
     def _decide(self, decision: Decision, keep: float, now_s: float) -> list[Instruction]:
         """Return the decision for slots to come; nothing if it changes nothing."""

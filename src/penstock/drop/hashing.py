@@ -16,8 +16,10 @@ import xxhash
 
 from penstock.errors import PenstockError
 
-__all__ = ["gate_seed", "uniform", "xxhash64"]
+__all__ = ["gate_seed", "seed_value", "uniform", "xxhash64"]
 
+_SPARK_SEED = 42
+_MASK = (1 << 64) - 1
 _FOUR_BYTES = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.date32())
 
 _P1, _P2, _P3, _P4, _P5 = (
@@ -32,6 +34,39 @@ def gate_seed(name: str) -> int:
     True
     """
     return int(np.uint64(xxhash.xxh64_intdigest(name.encode())).astype(np.int64))
+
+
+def seed_value(seed: int) -> int:
+    """Return the long whose hash, with Spark's own seed, is a given seed.
+
+    Spark's public ``xxhash64`` always begins with 42. The hash of a first column is the seed of the next, and for 8 bytes every
+    step of it can be undone. So with this number as its first column, the public function gives what the seeded one gives.
+
+    >>> import pyarrow as pa
+    >>> seed = gate_seed("packets")
+    >>> int(xxhash64(42, [pa.array([seed_value(seed)])]).view(np.int64)[0]) == seed
+    True
+    """
+    h = seed & _MASK
+    h ^= h >> 32
+    h = h * pow(int(_P3), -1, 1 << 64) & _MASK
+    h = _undo_shift(h, 29)
+    h = h * pow(int(_P2), -1, 1 << 64) & _MASK
+    h = _undo_shift(h, 33)
+    h = _turn((h - int(_P4)) * pow(int(_P1), -1, 1 << 64) & _MASK, 64 - 27)
+    h ^= _SPARK_SEED + int(_P5) + 8 & _MASK
+    h = _turn(h * pow(int(_P1), -1, 1 << 64) & _MASK, 64 - 31)
+    value = h * pow(int(_P2), -1, 1 << 64) & _MASK
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _undo_shift(h: int, bits: int) -> int:
+    """Undo ``h ^= h >> bits``, for a shift of at most half of the bits but one."""
+    return h ^ (h >> bits) ^ (h >> 2 * bits)
+
+
+def _turn(h: int, bits: int) -> int:
+    return (h << bits | h >> (64 - bits)) & _MASK
 
 
 def uniform(seed: int, columns: Sequence[pa.Array | pa.ChunkedArray]) -> np.ndarray:

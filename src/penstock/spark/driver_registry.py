@@ -7,8 +7,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
 from penstock.errors import PenstockError
 from penstock.metrics import Exporter
+from penstock.spark.connect.detection import is_connect
+from penstock.spark.connect.listener import ConnectListener
 from penstock.spark.gates import Gate
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.report_listener import ReportListener
@@ -32,7 +36,7 @@ class DriverRegistry:
         self._exporters = exporters
         self.by_label: dict[str, QueryDriver] = {}
         """The newest driver of each label."""
-        self._listener: ReportListener | None = None
+        self._listener: StreamingQueryListener | None = None
         self._spark: SparkSession | None = None
 
     def label(self, name: str | None) -> str:
@@ -104,7 +108,10 @@ class DriverRegistry:
     def _listen(self, spark: SparkSession) -> None:
         if self._listener is None:
             self._spark = spark
-            self._listener = ReportListener(self._on_report, self._on_end, self._has_listeners)
+            if is_connect(spark):
+                self._listener = ConnectListener(self._on_report, self._on_end)
+            else:
+                self._listener = ReportListener(self._on_report, self._on_end, self._has_listeners)
             spark.streams.addListener(self._listener)
 
     def _has_listeners(self) -> bool:

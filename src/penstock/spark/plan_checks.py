@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from penstock.drop.units import BEHIND, WholeKeys, WholeWindows
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
+from penstock.spark.connect.detection import is_connect
 from penstock.spark.gates import Gate
 
 __all__ = ["check_keys", "check_streaming", "check_windows", "find_gates", "find_risks", "refuse_windows"]
@@ -38,13 +39,11 @@ _DISTINCT = ("Deduplicate", "DeduplicateWithinWatermark", "Distinct")  # nodes o
 
 
 def check_streaming(df: Any) -> None:
-    """Refuse what is no streaming DataFrame of a classic session that is alive."""
-    if type(df).__module__.startswith("pyspark.sql.connect"):
-        raise PenstockError("Spark Connect is not supported yet: use a classic session (SparkSession.builder.master(...))")
+    """Refuse what is no streaming DataFrame of a session that is alive."""
     if not isinstance(df, DataFrame):
         raise PenstockError(f"a streaming DataFrame is needed, got {type(df).__name__}")
-    context = df.sparkSession._sc
-    if context._jsc is None or context._jsc.sc().isStopped():
+    context = None if is_connect(df) else df.sparkSession._sc
+    if context is not None and (context._jsc is None or context._jsc.sc().isStopped()):
         raise PenstockError("the SparkSession of this DataFrame has been stopped: make a new one and read the stream again")
     if not df.isStreaming:
         raise PenstockError("a streaming DataFrame is needed, got one that is not: read it with spark.readStream")

@@ -7,6 +7,7 @@ import copy
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -14,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control import Controller, build_controller
-from penstock.decision import LossCeiling
+from penstock.decision import ByArrival, LossCeiling
 from penstock.decision.backfill import Backfill
 from penstock.decision.handover import ContinuedByBatch
 from penstock.drop.priorities import Priorities
@@ -27,6 +28,9 @@ from penstock.spark.accumulator_metrics import AccumulatorExporter
 from penstock.spark.arrival_driver import ArrivalDriver, build_arrival_driver
 from penstock.spark.batch_driver import BatchDriver, BatchFunction
 from penstock.spark.checkpoint import find_open_batch
+from penstock.spark.connect.detection import is_connect, refuse_connect
+from penstock.spark.connect.gate import build_connect_gate
+from penstock.spark.connect.start import is_connect_backfill, start_over_connect
 from penstock.spark.dead_letters.letter_writer import add_letters
 from penstock.spark.dead_letters.targets import parse_target
 from penstock.spark.driver_registry import DriverRegistry
@@ -211,8 +215,10 @@ class Shedder:
             raise PenstockError(
                 f"a gate named {specification.name!r} exists already: give each gate of a shedder a name of its own"
             )
-        gate, gated = build_gate(df, specification, self._created_s)
-        self._gates[gate.name] = gate
+        if is_connect(df):
+            self._gates[specification.name], gated = build_connect_gate(df, specification, self._journal)
+        else:
+            self._gates[specification.name], gated = build_gate(df, specification, self._created_s)
         return gated
 
     def whole(self, df: DataFrame, window: str = "window", *, gate: str | None = None) -> DataFrame:
@@ -255,6 +261,9 @@ class Shedder:
             If the query reads no gate, can't run the way that is asked for, or has a ``continuous`` or ``realTime`` trigger.
 
         """
+        if is_connect(writer):
+            core = partial(ByArrival, controller=self._controller_for(writer), max_loss=self._max_loss)
+            return start_over_connect(writer, by, self._gates, self._registry, core)
         if not isinstance(writer, DataStreamWriter):
             raise PenstockError(f"start() needs a DataStreamWriter such as df.writeStream.format('parquet'), got {writer!r}")
         check_streaming(writer._df)
@@ -278,9 +287,10 @@ class Shedder:
 
         Rows that a restart replays before this call were judged by an open gate. To have them judged as before, use ``start``.
         """
+        refuse_connect(query, "attach()", "start the query with start(writer)")
         stream = getattr(getattr(query, "_jsq", None), "streamingQuery", None)
         if stream is None:
-            raise PenstockError(f"attach() needs a running streaming query of a classic Spark session, got {query!r}")
+            raise PenstockError(f"attach() needs a running streaming query, got {query!r}")
         if not query.isActive:
             raise PenstockError(f"query {query.name or query.id!r} has ended: attach() needs a running one")
         check_trigger(stream().trigger())
@@ -299,7 +309,8 @@ class Shedder:
 
     def _controller_for(self, trigger: Any) -> Controller:
         controller = copy.deepcopy(self._controller)
-        return Backfill(controller) if self._keeps_backfills and is_backfill(trigger) else controller
+        ends = is_connect_backfill(trigger) if is_connect(trigger) else is_backfill(trigger)
+        return Backfill(controller) if self._keeps_backfills and ends else controller
 
     def foreach_batch(
         self,
@@ -316,6 +327,7 @@ class Shedder:
         ``trigger`` is a processing time such as ``"1s"``, or the arguments of ``DataStreamWriter.trigger``.
         """
         check_streaming(df)
+        refuse_connect(df, "foreach_batch()", "use start(df.writeStream.foreachBatch(function)), by arrival")
         if not callable(function):
             raise PenstockError(f"foreach_batch() needs a function of (DataFrame, batch id), got {function!r}")
         writer = df.writeStream.outputMode(output_mode)
@@ -371,6 +383,7 @@ class Shedder:
         Further options go to the format.
         """
         check_streaming(df)
+        refuse_connect(df, "write()", "use start(df.writeStream.format(...)), by arrival")
         function = build_writer(
             df.sparkSession,
             format,

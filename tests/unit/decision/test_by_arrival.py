@@ -399,3 +399,29 @@ def test_the_keep_of_a_single_gate_counts_by_arrival_too() -> None:
     driver = MemoryDriver(core).restore()
     driver.carry_out(core.end_batch(ended(0, 1_000.0, gate="a")))
     assert driver.journal.decisions[0].gates == {"a": (0.5,), "b": (0.125,)}
+
+
+def test_while_a_batch_runs_for_too_long_fewer_and_fewer_rows_are_kept() -> None:
+    """What gathers meanwhile is at most what comes in twice the target, however long the batch takes."""
+    driver = alone(1.0, 0.8)
+    end_batch(driver)
+    begin_s, gathered_s, step_s = driver.now_s(), 0.0, 0.25
+    for number in range(1, 400):
+        driver.clock[0] = begin_s + number * step_s
+        driver.carry_out(driver.core.relieve(driver.now_s(), number * step_s))  # type: ignore[attr-defined]
+        gathered_s += step_s * lookup(driver, slot_of(driver.now_s()))
+    assert 2.0 < gathered_s <= 2 * 2.0 + 0.5
+    assert len(changes(driver)) < 15, "few decisions, each half of the one before"
+    end_batch(driver)
+    assert changes(driver)[-1][1] == (0.8,), "the controller decides anew"
+
+
+def test_a_short_batch_relieves_nothing_and_a_ceiling_holds() -> None:
+    driver = alone(1.0)
+    end_batch(driver)
+    assert driver.core.relieve(driver.now_s(), 1.9) == []  # type: ignore[attr-defined]
+    core = ByArrival([SlotGate("in", EqualShare())], Scripted(1.0), is_warm=True, max_loss=0.5)
+    driver = MemoryDriver(core).restore()
+    end_batch(driver)
+    driver.carry_out(core.relieve(driver.now_s(), 100.0))
+    assert changes(driver)[-1][1] == (0.5,)

@@ -24,14 +24,14 @@ from penstock.spark.gates.specification import GateSpecification
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RowFilter", "key_types"]
+__all__ = ["HashedUnit", "RowFilter", "hashed_unit", "key_types"]
 
 _NO_SLOT = 1 << 60
 """Above every slot of a timestamp, below what a table set by batch calls its oldest."""
 _WHOLE_NUMBERS = ByteType | ShortType | IntegerType | LongType
 
 
-class _HashedUnit(ABC):
+class HashedUnit(ABC):
     """What shares one fate: the seed and the columns that are hashed."""
 
     name: Literal["row", "key"]
@@ -42,7 +42,7 @@ class _HashedUnit(ABC):
         """Return what is hashed."""
 
 
-class _Rows(_HashedUnit):
+class _Rows(HashedUnit):
     name = "row"
 
     def __init__(self, seed_name: str, identity: tuple[str, ...]) -> None:
@@ -53,7 +53,7 @@ class _Rows(_HashedUnit):
         return [column_named(name) for name in self._identity]
 
 
-class _Keys(_HashedUnit):
+class _Keys(HashedUnit):
     name = "key"
 
     def __init__(self, unit: WholeKeys) -> None:
@@ -65,6 +65,13 @@ class _Keys(_HashedUnit):
         types = [schema[name].dataType for name in self._unit.columns]
         columns = [column_named(name) for name in self._unit.columns]
         return [c.cast("bigint") if isinstance(t, _WHOLE_NUMBERS) else c for c, t in zip(columns, types, strict=True)]
+
+
+def hashed_unit(specification: GateSpecification, schema: StructType) -> HashedUnit:
+    """Return what shares one fate at a gate of rows or of whole keys."""
+    if isinstance(specification.unit, WholeKeys):
+        return _Keys(specification.unit)
+    return _Rows(specification.seed_name or specification.name, specification.identity_columns(schema))
 
 
 def key_types(schema: StructType, unit: WholeKeys) -> tuple[str, ...]:
@@ -81,15 +88,10 @@ class RowFilter:
     """
 
     def __init__(self, spark: SparkSession, specification: GateSpecification, schema: StructType, base_s: float) -> None:
-        unit = specification.unit
         self._spark = spark
         self._name, self._arrival = specification.name, specification.arrival
         self._may_lack_arrival = self._arrival is not None and schema[self._arrival].nullable
-        self._unit = (
-            _Keys(unit)
-            if isinstance(unit, WholeKeys)
-            else _Rows(specification.seed_name or specification.name, specification.identity_columns(schema))
-        )
+        self._unit = hashed_unit(specification, schema)
         index = class_index_of(specification)
         shares = index.shares()
         self._index = index

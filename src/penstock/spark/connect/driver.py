@@ -1,0 +1,120 @@
+"""Drives a query over Spark Connect by arrival: the loop runs in the client, on the reports that Spark sends there."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.control.base import GateCount
+from penstock.decision import ByArrival
+from penstock.drop.tables import KeepTable, slot_start_s
+from penstock.journal.records import DecisionRecord
+from penstock.spark.connect.gate import ConnectGate
+from penstock.spark.connect.listener import report_text
+from penstock.spark.progress import Progress
+from penstock.spark.query_driver import QueryDriver
+from penstock.spark.reported_driver import ReportedDriver
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["ConnectDriver", "MARGIN_S"]
+
+MARGIN_S = 0.5
+"""A decision takes effect this long after it is made: time to journal it and to write a table."""
+_WATCH_S = 0.25
+
+
+class ConnectDriver(ReportedDriver):
+    """Takes a report per batch, which has the counts of its gates, and lets the core decide for the rows to come.
+
+    What runs while no client listens is not counted: a batch can't be run again here. The ledger says which batches are missing.
+    """
+
+    def __init__(self, gates: Sequence[ConnectGate], core: ByArrival, siblings: Mapping[str, QueryDriver] | None = None) -> None:
+        super().__init__(gates, core, siblings)  # type: ignore[arg-type] # they offer what is needed
+        self._last_report_s = self.now_s()
+        self._seen_gates = {gate.name: gate for gate in gates}
+
+    def look_at_sources(self, df: DataFrame) -> None:
+        """Nothing can be asked about them."""
+
+    def attach(self, query: StreamingQuery) -> None:
+        """Start to control a query that is running."""
+        self.query = query
+        self.journal.claim(str(query.id))
+        self._last_report_s = self.now_s()
+        self.listen([report_text(progress) for progress in query.recentProgress])
+
+    def _run(self) -> None:
+        while True:
+            try:
+                text = self._reports.get(timeout=_WATCH_S)
+            except queue.Empty:
+                self.guard("look at a running batch", self._watch)
+                continue
+            if text is None:
+                return
+            self._last_report_s = self.now_s()
+            self.guard("take in a batch", self._take_in, text)
+
+    def _watch(self) -> None:
+        """Keep fewer rows of those to come while a batch runs for too long: nothing else bounds the next one."""
+        running_s = self.now_s() - self._last_report_s
+        if running_s <= self.core.controller.delay_target_s or self.query is None:
+            return
+        status = self.query.status
+        if status["isTriggerActive"] and status["isDataAvailable"] and isinstance(self.core, ByArrival):
+            self.carry_out(self.core.relieve(self.now_s(), running_s))
+
+    def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:
+        """Put tables in force. A decision whose table can't be written never held, and is taken back."""
+        ring, begin_s = self._seen_gates[gate].state.ring, self.now_s()
+        try:
+            super().publish(gate, tables)
+        except OSError as error:
+            if not ring.changes:
+                raise
+            slot, _ = ring.changes.pop()
+            self.journal.append(DecisionRecord({gate: ring.current}, self.core.keep, from_slot=slot))
+            self.warn(f"{self.label}: the table of gate {gate!r} could not be written, so a decision was dropped: {error}")
+            return
+        if ring.changes and begin_s < slot_start_s(ring.changes[-1][0]) <= self.now_s():
+            self.warn(
+                f"{self.label}: writing the table of gate {gate!r} took {self.now_s() - begin_s:.1f} s: rows that arrived "
+                "meanwhile may be judged otherwise when their batch is replayed"
+            )
+
+    def _take_in(self, text: str) -> None:
+        observed = json.loads(text).get("observedMetrics") or {}
+        progress = Progress.parse(text)
+        if progress is not None and progress.batch_id > self._done_through:
+            for gate in self._seen_gates.values():
+                gate.see(observed)
+                if gate.unread:
+                    self.warn(f"gate {gate.name!r}: its table could not be read, and {gate.unread:,} rows were kept for that")
+        super()._take_in(text)
+
+    def _count(self, run_id: str, batch_id: int) -> tuple[dict[str, GateCount] | None, dict[str, int]]:  # noqa: ARG002
+        """Return what the batch's own report counted."""
+        counts = {name: count for name, gate in self._seen_gates.items() if (count := gate.count()) is not None}
+        if len(counts) < len(self._seen_gates):
+            self.warn(f"{self.label}: the report of batch {batch_id} has no counts; it is missing in the ledger")
+            return None, {}
+        return counts, {}
+
+    def _recover(self, batch_id: int) -> None:
+        """A batch whose report never came can't be counted."""
+        if self._done_through >= 0:
+            self.warn(f"{self.label}: batch {batch_id} ran while nobody listened; it is missing in the ledger")
+
+    def _read_first_offsets(self) -> Sequence[str | None]:
+        """Nobody can be asked."""
+        return ()
+
+    def _read_backlog(self, progress: Progress) -> dict[str, int]:
+        """Return the rows that wait, as far as Spark's report says so."""
+        return dict(progress.backlog_rows)

@@ -1,0 +1,40 @@
+"""Spark's reports over Connect: they reach the client, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
+
+__all__ = ["ConnectListener", "report_text"]
+
+
+class ConnectListener(StreamingQueryListener):
+    """Calls ``on_report(run id, JSON)`` after each batch and ``on_end(run id)`` when a query ends, in the client."""
+
+    def __init__(self, on_report: Callable[[str, str], None], on_end: Callable[[str], None]) -> None:
+        self._on_report, self._on_end = on_report, on_end
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing to do."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing to do."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Pass a report on."""
+        self._on_report(str(event.progress.runId), report_text(event.progress))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Pass the end of a query on."""
+        self._on_end(str(event.runId))
+
+
+def report_text(progress: Any) -> str:
+    """Return a report as JSON: Connect may give it as a dictionary."""
+    return json.dumps(progress) if isinstance(progress, dict) and not hasattr(progress, "json") else str(progress.json)

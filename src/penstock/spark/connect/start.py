@@ -1,0 +1,91 @@
+"""Starts a query over Spark Connect under control."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.decision import ByArrival
+from penstock.errors import PenstockError
+from penstock.spark.connect.driver import MARGIN_S, ConnectDriver
+from penstock.spark.connect.gate import ConnectGate
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from penstock.spark.driver_registry import DriverRegistry
+
+__all__ = ["ConnectSettings", "find_connect_gates", "is_connect_backfill", "start_over_connect"]
+
+_REFUSED = {"continuous_checkpoint_interval": "continuous", "real_time_batch_duration": "realTime"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectSettings:
+    """What a writer was told, as far as it matters here."""
+
+    name: str | None
+    checkpoint: str | None
+
+    @classmethod
+    def read(cls, writer: DataStreamWriter) -> ConnectSettings:
+        """Read them from the request that the writer would send.
+
+        Raises
+        ------
+        PenstockError
+            If its trigger is one under which a query can't be controlled.
+        """
+        request: Any = writer._write_proto  # type: ignore[attr-defined] # Connect's writer has it
+        trigger = request.WhichOneof("trigger")
+        if trigger in _REFUSED:
+            raise PenstockError(
+                f"a query with trigger({_REFUSED[trigger]}=...) can't be controlled: "
+                "use processingTime=, availableNow= or no trigger"
+            )
+        options = {key.lower(): value for key, value in request.options.items()}
+        return cls(request.query_name or options.get("queryname"), options.get("checkpointlocation"))
+
+
+def find_connect_gates(writer: DataStreamWriter, gates: Mapping[str, Any], query: str | None) -> Sequence[ConnectGate]:
+    """Return the gates that a query reads, by the observations in its plan; refuse one that reads none."""
+    request: Any = writer._write_stream.command(writer._session.client)  # type: ignore[attr-defined] # as above
+    plan = request.SerializeToString()
+    found = [gate for gate in gates.values() if isinstance(gate, ConnectGate) and gate.kept_name.encode() in plan]
+    if not found:
+        known = ", ".join(gates) or "none yet"
+        what = f"query {query!r}" if query else "the query"
+        raise PenstockError(
+            f"{what} reads no gate of this shedder (gates: {known}): build it on the DataFrame that gate() returned"
+        )
+    return found
+
+
+def is_connect_backfill(writer: DataStreamWriter) -> bool:
+    """Whether a query takes what is there, and ends."""
+    request: Any = writer._write_proto  # type: ignore[attr-defined] # Connect's writer has it
+    return request.WhichOneof("trigger") in ("available_now", "once")
+
+
+def start_over_connect(
+    writer: DataStreamWriter,
+    by: str | None,
+    gates: Mapping[str, Any],
+    registry: DriverRegistry,
+    build_core: Callable[..., ByArrival],
+) -> StreamingQuery:
+    """Start a query by arrival, with its loop in this process. The core is built with gates, a label and a margin."""
+    if by == "batch":
+        raise PenstockError("over Spark Connect decisions take effect by arrival: leave by= out, or use a classic session")
+    settings = ConnectSettings.read(writer)
+    read = find_connect_gates(writer, gates, settings.name)
+    core = build_core([gate.state for gate in read], label=registry.label(settings.name), margin_s=MARGIN_S)
+    driver = ConnectDriver(read, core, registry.by_label)
+    registry.refuse_taken_gates(driver)
+    with registry.enlist(driver):
+        driver.open_journal(f"{read[0].directory}/{driver.label}", None, is_new=False)
+        if settings.checkpoint is None:
+            driver.warn(f"{driver.label}: without checkpointLocation nothing is left of the query after a restart")
+        return registry.launch(driver, read[0].spark, writer.start)

@@ -1,0 +1,69 @@
+"""A gate's table as a file of one row, which a running query reads anew before every batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from penstock.drop.tables import SLOTS, KeepTable
+from penstock.errors import PenstockError
+from penstock.filesystem import resolve, write_atomically
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["TableFile"]
+
+_SCHEMA = "oldest bigint, entries array<double>"
+_DIGITS = 25
+"""The longest double, with its comma."""
+
+
+class TableFile:
+    """The table of one gate, in a place that both this process and Spark see.
+
+    Spark lists the file once, when the query starts, and remembers its length. So the content is always padded to the same
+    length, and the file is replaced as a whole.
+
+    Parameters
+    ----------
+    path
+        The file.
+    columns
+        How many numbers a slot has.
+
+    Raises
+    ------
+    PenstockError
+        If the file can't be written.
+    """
+
+    def __init__(self, path: str, columns: int) -> None:
+        filesystem, local = resolve(path, "the table of a gate")
+        if filesystem.type_name != "local":
+            raise PenstockError(f"the tables of gates over Spark Connect must be local files, got {path}: mount the place")
+        self._path = Path(local)
+        self._length = SLOTS * columns * _DIGITS + 100
+
+    def prepare(self, table: KeepTable) -> None:
+        """Write a first table; one that is there already may be read by a query that runs, and stays."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if not self._path.exists():
+                self.write(table)
+        except OSError as error:
+            raise PenstockError(f"the table of a gate can't be written to {self._path}: {error.strerror}") from error
+
+    def write(self, table: KeepTable) -> None:
+        """Replace the table. Queries read it from their next batch on."""
+        content = json.dumps({"oldest": table.oldest, "entries": table.keeps.ravel().tolist()}, separators=(",", ":"))
+        write_atomically(self._path, f"{content:<{self._length}}\n".encode(), durable=True)
+
+    def read(self, spark: SparkSession) -> Column:
+        """Return the table as a struct column: the oldest slot, and the entries of all slots one after the other."""
+        rows = spark.read.schema(_SCHEMA).json(str(self._path))
+        return rows.select(F.struct("oldest", "entries")).scalar()

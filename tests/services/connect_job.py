@@ -1,0 +1,107 @@
+"""A job over Spark Connect, in a process of its own: a rate source, a gate, a sink of files. It may be killed at any time."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from penstock import Controller, Decision, Observation, PenstockError, Priorities, Shedder, WholeWindows
+from penstock.errors import JournalError
+
+RATE = 1_000
+"""A row per millisecond, so the arrival of a row is that of the first one and its number."""
+KEEPS = (1.0, 0.5, 0.25, 0.75)
+
+
+class InTurn(Controller):
+    """Takes the keeps in turn, one per batch."""
+
+    def update(self, observation: Observation) -> Decision:
+        return Decision(KEEPS[observation.batch_id % len(KEEPS)])
+
+
+def run(spark: SparkSession, root: Path, batches: int) -> None:
+    """Run until so many batches are in the ledger."""
+    shedder = Shedder("2s", controller=InTurn(2.0), journal=root / "journal")
+    rows = spark.readStream.format("rate").option("rowsPerSecond", RATE).option("numPartitions", 2).load()
+    gated = shedder.gate(rows, name="in", arrival="timestamp", identity="value", weight_column="weight")
+    writer = gated.writeStream.format("parquet").option("path", str(root / "sink")).queryName("job")
+    with shedder:
+        query = shedder.start(writer.option("checkpointLocation", str(root / "checkpoint")))
+        goal = batches + len(shedder.report().table)
+        while len(shedder.report().table) < goal:
+            if (failure := query.exception()) is not None:
+                raise failure
+            time.sleep(0.1)
+
+
+def list_refusals(spark: SparkSession, root: Path) -> dict[str, str]:
+    """Ask for what can't be had and return what is said."""
+    rows = spark.readStream.format("rate").load()
+    shedder = Shedder("2s", journal=root / "journal")
+    gated = shedder.gate(rows, name="in", arrival="timestamp")
+    writer = gated.writeStream.format("noop")
+    windows = WholeWindows("timestamp", "10s")
+    wrong: dict[str, Any] = {
+        "no journal": lambda: Shedder("2s").gate(rows, arrival="timestamp"),
+        "no arrival": lambda: shedder.gate(rows, name="a"),
+        "windows": lambda: shedder.gate(rows, name="b", arrival="timestamp", unit=windows),
+        "bounded": lambda: shedder.gate(rows, name="c", arrival="timestamp", bounded=True),
+        "shed_to": lambda: shedder.gate(rows, name="d", arrival="timestamp", shed_to=root / "shed"),
+        "foreach_batch": lambda: shedder.foreach_batch(gated, print),
+        "write": lambda: shedder.write(gated, "parquet", root / "out"),
+        "by batch": lambda: shedder.start(writer, by="batch"),
+        "no gate": lambda: shedder.start(rows.writeStream.format("noop")),
+        "static": lambda: shedder.gate(spark.range(3), arrival="id"),
+        "continuous": lambda: shedder.start(writer.trigger(continuous="1 second")),
+    }
+    said = {}
+    for name, call in wrong.items():
+        try:
+            call()
+            said[name] = "nothing"
+        except (PenstockError, JournalError) as error:
+            said[name] = str(error)
+    shedder.stop()
+    return said
+
+
+def count_all(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """Run a job of files once with classes, at keep 1, and return what came out and what was counted."""
+    source = root / "source"
+    spark.range(10_000).selectExpr(
+        "id", "id % 3 AS kind", "CASE WHEN id % 100 = 0 THEN NULL ELSE timestamp_seconds(1e9 + id) END AS arrival"
+    ).write.parquet(str(source))
+    shedder = Shedder("2s", controller="keep-all", journal=root / "journal-all")
+    rows = spark.readStream.schema("id bigint, kind bigint, arrival timestamp").parquet(str(source))
+    gated = shedder.gate(rows, name="in", arrival="arrival", identity="id", priorities=Priorities("kind", {0: 2, 1: 1}))
+    writer = gated.groupBy("kind").count().writeStream.format("memory").outputMode("complete").queryName("counted")
+    with shedder:
+        query = shedder.start(writer.option("checkpointLocation", str(root / "checkpoint-all")).trigger(availableNow=True))
+        query.awaitTermination(120)
+        deadline = time.monotonic() + 30.0
+        while not len(shedder.report().table) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        counted = {int(row["kind"]): int(row["count"]) for row in spark.sql("SELECT * FROM counted").collect()}
+    return {"counted": counted, "report": str(shedder.report())}
+
+
+def main() -> None:
+    root, what = Path(sys.argv[1]), sys.argv[2]
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    if what == "run":
+        run(spark, root, int(sys.argv[3]))
+    else:
+        answer = {"refusals": list_refusals(spark, root), "all": count_all(spark, root)}
+        (root / "answer.json").write_text(json.dumps(answer))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

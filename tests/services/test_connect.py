@@ -1,0 +1,113 @@
+"""Spark Connect: the same rows as anywhere else, through kills, and refusals by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("grpc", reason="Spark Connect needs grpcio")
+pytest.importorskip("grpc_status", reason="Spark Connect needs grpcio-status")
+
+from penstock.drop.hashing import gate_seed, uniform
+from penstock.drop.tables import SlotRing
+from penstock.errors import JournalError
+from penstock.journal import read_journal
+
+from .connect_job import RATE
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(root: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+    command = [sys.executable, "-m", "tests.services.connect_job", str(root), *arguments]
+    with (root / "log.txt").open("ab") as log:
+        return subprocess.Popen(command, cwd=root, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+
+def count_batches(root: Path) -> int:
+    try:
+        return len(read_journal(root / "journal" / "job").batches)
+    except JournalError:  # there is none yet
+        return 0
+
+
+def list_sink(root: Path) -> pa.Table:
+    """Read what Spark's file sink has committed; other files in its directory are left over from kills."""
+    log = root / "sink" / "_spark_metadata"
+    files = {json.loads(line)["path"] for part in log.glob("[0-9]*") for line in part.read_text().splitlines()[1:]}
+    return pa.concat_tables([pq.read_table(path.removeprefix("file://")) for path in sorted(files)])
+
+
+def test_every_row_is_judged_by_the_journal_through_kills(tmp_path: Path) -> None:
+    for kill in range(2):
+        goal = count_batches(tmp_path) + 3 + kill
+        job = start(tmp_path, "run", "1000")
+        deadline = time.monotonic() + 150.0
+        while count_batches(tmp_path) < goal:
+            assert job.poll() is None, (tmp_path / "log.txt").read_text()[-3000:]
+            assert time.monotonic() < deadline, (tmp_path / "log.txt").read_text()[-3000:]
+            time.sleep(0.05)
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    job = start(tmp_path, "run", "4")
+    assert job.wait(timeout=200) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+
+    state = read_journal(tmp_path / "journal" / "job")
+    rows = list_sink(tmp_path)
+    numbers = rows["value"].to_numpy()
+    micros = rows["timestamp"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
+    assert len(np.unique(numbers)) == len(numbers), "no row comes out twice"
+    first = np.unique(micros - numbers * (1_000_000 // RATE))
+    assert len(first) == 1, "a row per millisecond"
+
+    everything = np.arange(numbers.max() + 1)
+    ring = SlotRing(classes=1)
+    ring.merge((int(d.from_slot), d.gates["in"]) for d in state.decisions if d.from_slot is not None)
+    keeps = ring.table().lookup_arrivals(first[0] + everything * (1_000_000 // RATE))
+    expected = everything[uniform(gate_seed("in"), [pa.array(everything)]) < keeps]
+    assert set(expected) == set(numbers), "what the journal says is what came out"
+    assert len(set(np.round(keeps, 6))) >= 3, "several decisions were in force"
+    np.testing.assert_allclose(rows["weight"].to_numpy(), 1.0 / keeps[numbers])
+
+    kept_at = dict(zip(numbers.tolist(), range(len(numbers)), strict=True))
+    assert sum(kept for record in state.batches.values() for _, kept in record.gates.values()) <= len(kept_at)
+    missing = set(range(max(state.batches) + 1)) - set(state.batches)
+    assert len(missing) <= 4, "at most those that ran around a kill are missing in the ledger"
+    for batch in missing - {0}:
+        assert any(f"batch {batch} " in note for note in state.errors), "and the ledger says so"
+
+
+def test_what_cannot_be_had_is_refused_and_all_rows_pass_at_keep_1(tmp_path: Path) -> None:
+    job = start(tmp_path, "check")
+    assert job.wait(timeout=240) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    said = answer["refusals"]
+    assert "needs journal=" in said["no journal"]
+    assert "needs arrival=" in said["no arrival"]
+    assert "needs a classic Spark session" in said["windows"]
+    assert "bounded=True needs a classic" in said["bounded"]
+    assert "shed_to= needs a classic" in said["shed_to"]
+    assert "there is no foreach_batch()" in said["foreach_batch"]
+    assert "there is no write()" in said["write"]
+    assert "by arrival" in said["by batch"]
+    assert "reads no gate" in said["no gate"]
+    assert "streaming DataFrame is needed" in said["static"]
+    assert "trigger(continuous=...)" in said["continuous"]
+    assert answer["all"]["counted"] == {"0": 3_334, "1": 3_333, "2": 3_333}
+    assert "10,000" in answer["all"]["report"]
+    assert "rows without an arrival time in column 'arrival' are always kept" in answer["all"]["report"]
