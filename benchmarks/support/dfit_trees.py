@@ -143,7 +143,7 @@ def random_node_tree(rng: np.random.Generator, nodes: int, *, streams: int = 2, 
     """Build a random tree of nodes: streams that enter anywhere, splits, unions, outputs on any node.
 
     A node gets one or two streams from its parent. So a table has at most two columns, and one more for each stream that enters
-    below. ``unions`` is the share of nodes with two streams that merge them.
+    there or below. ``unions`` is the share of nodes with two streams that merge them.
     """
     builder = NetworkBuilder()
     ends: dict[str, list[str]] = {}
@@ -169,12 +169,15 @@ def random_node_tree(rng: np.random.Generator, nodes: int, *, streams: int = 2, 
             parent = f"n{rng.integers(number)}"
             above = ends[parent]
             entering = list(rng.choice(above, size=min(len(above), int(rng.integers(1, 3))), replace=False))
-        while inputs_left and len(entering) < 2 and (number == 0 or rng.random() < 0.1):
+        nodes_left = nodes - number
+        while inputs_left and (
+            nodes_left == 1 or (len(entering) < 3 and (number == 0 or rng.random() < inputs_left / nodes_left))
+        ):
             inputs_left -= 1
             name = f"i{inputs_left}"
             builder.input(name, max_rate=float(rng.choice([8.0, 50.0, math.inf])))
             entering.append(name)
-            if number == 0 and rng.random() < 0.3:
+            if number == 0 and nodes_left > 1 and rng.random() < 0.4:
                 break
         found = [add(node, source) for source in entering]
         if len(found) > 1 and rng.random() < unions:
