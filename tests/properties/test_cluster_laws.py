@@ -36,7 +36,7 @@ def put_into_clusters(rng: np.random.Generator, network: Network) -> Network:
     return replace(network, clusters={"all": tuple(network.nodes)})
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.sampled_from([1.02, 3.0, 10.0]))
 def test_clusters_plan_within_epsilon_of_exact(seed: int, nodes: int, most: float) -> None:
     """Any graph of nodes, splits, unions and joins; one stream loaded or all; never above a capacity, never a plan of zero."""
