@@ -32,7 +32,7 @@ __all__ = ["check_dfit", "run"]
 _SIZES = ((3, 10), (11, 25), (26, 50))
 _STREAMS = ((1, 0.05), (2, 0.1), (3, 0.1), (6, 0.1), (2, 0.3), (3, 0.3))
 """The number of streams, and epsilon. Tables grow exponentially with the streams, and at 30% many of them can be built."""
-_TREES = 15
+_TREES = 10
 _ROUNDS = 4
 _PLANS = 5
 _ROUNDING = 1e-6
