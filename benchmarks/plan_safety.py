@@ -73,7 +73,7 @@ def _measure_trees(rng: np.random.Generator, count: int, size: tuple[int, int], 
             changed = rng.choice(list(tree.peers), size=int(rng.integers(1, len(tree.peers) + 1)), replace=False)
             tree.learn([measure_at_random(rng, tree.declared, str(node)) for node in changed])
             refused += sum(peer.trouble is not None for peer in tree.peers.values())
-            entries = max(entries, *(len(peer.table) for peer in tree.peers.values() if peer.table is not None))
+            entries = max([entries, *(len(peer.table) for peer in tree.peers.values() if peer.table is not None)])
             exact = Exact(remove_rate_bounds(tree.measured))
             for number in range(_PLANS):
                 inputs = list(tree.declared.inputs)
