@@ -6,6 +6,8 @@ from penstock.errors import PenstockError
 
 __all__ = ["SourceShare"]
 
+_IDLE = 3.0
+
 
 class SourceShare:
     """Moves the sampling from the gate to the source, step by step.
@@ -47,15 +49,22 @@ class SourceShare:
         self._settle_s, self._floor = settle_s, floor
         self._offered = self._kept = 0
         self._changed_s: float | None = None
+        self._seen_s: float | None = None
         self.share = 1.0
 
     def update(self, offered: int, kept: int, now_s: float) -> float:
-        """Take what came through the gate since the last call, and return the share to send."""
+        """Take what came through the gate since the last call, and return the share to send.
+
+        Nothing at all may mean that nothing is made, or that the job is stuck in a long batch. So the share grows only after a
+        while without rows.
+        """
+        if offered or self._seen_s is None or now_s < self._seen_s:
+            self._seen_s = now_s
         if self._changed_s is not None and 0.0 <= now_s - self._changed_s < self._settle_s:
             return self.share
         self._offered += offered
         self._kept += kept
-        if not self._offered and self.share == 1.0:
+        if not self._offered and (self.share == 1.0 or now_s - self._seen_s < _IDLE * self._settle_s):
             return self.share
         keep = self._kept / self._offered if self._offered else 1.0
         share = self.share

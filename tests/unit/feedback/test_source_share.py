@@ -63,7 +63,9 @@ def test_after_the_burst_all_is_sent_again(capacity: float, overload: float, lag
 def test_a_job_that_is_idle_lets_the_share_grow() -> None:
     source = SourceShare(settle_s=1.0)
     assert source.update(100, 10, 0.0) == pytest.approx(0.1 / 0.95)
-    for second in range(1, 30):
+    for second in range(1, 3):
+        assert source.update(0, 0, float(second)) == pytest.approx(0.1 / 0.95), "it may be stuck in a batch"
+    for second in range(3, 30):
         source.update(0, 0, float(second))
     assert source.share == 1.0
 
