@@ -26,6 +26,9 @@ __all__ = ["ByArrival", "MARGIN_S"]
 MARGIN_S = 0.25
 """A decision takes effect this long after it is made: time to make it durable, and a margin for clocks that disagree."""
 _LONG_S = 5.0
+_MOST_MARGIN_S = 5.0
+_SLACK, _DECAY = 1.5, 0.98
+"""The margin is this many times what the slowest of the last writes took."""
 
 
 class ByArrival(QueryCore):
@@ -57,7 +60,8 @@ class ByArrival(QueryCore):
     ) -> None:
         super().__init__(gates, controller, label, is_warm=is_warm, max_loss=max_loss)
         self._gates = tuple(gates)
-        self._margin_s = margin_s
+        self._least_margin_s = self._margin_s = margin_s
+        self._made_s = 0.0  # when the decision was made that is not yet durable
         self._pending: DecisionRecord | None = None  # made, and not yet durable
         self._has_warned_of_clock = False
         self._unrelieved = 1.0  # what the controller wanted last
@@ -157,6 +161,7 @@ class ByArrival(QueryCore):
             return []
         decided = [slot + 1 for gate in self._gates for slot, _ in gate.ring.changes[-1:]]
         from_slot = max([slot_of(now_s + self._margin_s) + 1, 0, *decided])
+        self._made_s = now_s
         instructions = [*self._warn_of_clock(from_slot, now_s), *self.record_decision(entries, keep, from_slot=from_slot)]
         records = [record for one in instructions if isinstance(one, Append) for record in one.records]
         (self._pending,) = (record for record in records if isinstance(record, DecisionRecord))
@@ -197,13 +202,20 @@ class ByArrival(QueryCore):
         if slot is None or decision is not self._pending:
             return []
         self._pending = None
+        margin_s = self._margin_s
+        self._adapt_margin(now_s - self._made_s)
         if now_s >= slot_start_s(slot) and slot > 0:
             # A stall as long as the margin: rows of that slot may have been judged by the old table.
-            message = f"{self.label}: a decision took longer than {self._margin_s:g} s to journal and was dropped"
+            message = f"{self.label}: a decision took longer than {margin_s:g} s to journal and was dropped"
             self._void = self._voided(decision)
             return [*self._share(self._void), Append((self._void,)), Warn(message)]
         self.keep = decision.keep
         return [Publish(gate.name, gate.put_in_force_from(slot, decision.gates[gate.name])) for gate in self._gates]
+
+    def _adapt_margin(self, took_s: float) -> None:
+        """Where the journal is far away a write may take longer than the margin, each time: then decisions begin later."""
+        wanted_s = max(self._least_margin_s, self._margin_s * _DECAY, _SLACK * took_s)
+        self._margin_s = max(self._least_margin_s, min(wanted_s, _MOST_MARGIN_S))
 
     def revoke(self) -> list[Append]:
         """The write that would have confirmed a decision failed: take it back from the queries that have it."""

@@ -167,6 +167,20 @@ def test_a_decision_that_could_not_be_journaled_never_holds_and_is_made_again() 
     assert [lookup(driver, slot + step) for step in range(-9, 9)] == [1.0] * 9 + [0.5] * 9
 
 
+def test_a_journal_that_is_always_slow_makes_decisions_begin_later() -> None:
+    driver = alone(0.5, 0.25, 0.125, 0.5, *[0.25, 0.5] * 100)
+    driver.append_takes_s = 0.6
+    end_batch(driver)
+    assert changes(driver) == [], "the first comes too late for its slot"
+    for _ in range(3):
+        end_batch(driver)
+    assert [entries for _, entries in changes(driver)] == [(0.25,), (0.125,), (0.5,)], "the others are in time"
+    driver.append_takes_s = 0.0
+    for _ in range(200):
+        end_batch(driver)
+    assert driver.core._margin_s == pytest.approx(0.25), "and at once again when it is quick"
+
+
 # -- restarts ------------------------------------------------------------------------------------------------------------
 
 
