@@ -26,6 +26,7 @@ from penstock.network.model import Network
 from penstock.network.queries import queries_of
 from penstock.spark.batch_driver import BatchDriver
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.lazy_start import start_lazily
 from penstock.spark.replay import register_replay
 from penstock.spark.session import local_session
 from penstock.spark.versions import internals_of
@@ -164,7 +165,7 @@ class NodeRuntime:
     def _start(self, query: DeployedQuery, driver: BatchDriver) -> None:
         writer = query.df.writeStream.foreachBatch(driver).queryName(f"{self.node}.{query.plan.name}")
         writer = writer.option("checkpointLocation", str(self._checkpoint_of(query))).outputMode("append")
-        driver.attach(writer.trigger(processingTime=f"{self.pace_s} seconds").start())
+        driver.attach(start_lazily(writer.trigger(processingTime=f"{self.pace_s} seconds")))
 
     def _checkpoint_of(self, query: DeployedQuery) -> Path:
         return self._directory / "queries" / query.plan.name.replace("->", "--")

@@ -36,6 +36,7 @@ from penstock.spark.dead_letters.targets import parse_target
 from penstock.spark.driver_registry import DriverRegistry
 from penstock.spark.gates import Gate, GateSpecification, build_gate, keep_whole_windows
 from penstock.spark.journal_opening import find_journal, open_journal
+from penstock.spark.lazy_start import start_lazily
 from penstock.spark.native_sinks import Way, open_sink
 from penstock.spark.plan_checks import check_streaming, check_windows, find_gates, find_risks
 from penstock.spark.query_driver import QueryDriver
@@ -357,7 +358,7 @@ class Shedder:
         with self._registry.enlist(driver):
             open_journal(driver, self._journal, settings.checkpoint, df, settings.output_mode)
             driver.carry_out(core.get_ready())
-            return self._launch(driver, plan, writer.foreachBatch(driver).start, getattr(function, "note", None))
+            return self._launch(driver, plan, lambda: start_lazily(writer.foreachBatch(driver)), getattr(function, "note", None))
 
     def write(
         self,

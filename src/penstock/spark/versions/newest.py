@@ -24,6 +24,9 @@ class Internals:
     has_replay = True
     """Whether they know limits and ``availableNow``, as the replay source needs it."""
 
+    adaptive_streams: str | None = "spark.sql.adaptive.streaming.stateless.enabled"
+    """The setting by which adaptive execution plans streams too; ``None`` where it never does."""
+
     def column(self, jvm: Any, expression: Any) -> Any:
         """Return Java's column of a Catalyst expression."""
         return jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression)

@@ -13,6 +13,8 @@ __all__ = ["Spark40"]
 class Spark40(Spark41):
     """Spark 4.0."""
 
+    adaptive_streams = None
+
     def time_accumulator(self, jvm: Any) -> Any:
         """Return the accumulator that Spark uses for watermarks."""
         package = jvm.org.apache.spark.sql.execution.streaming
