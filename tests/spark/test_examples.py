@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -128,3 +130,23 @@ def test_a_job_whose_workers_run_another_python_ends_in_one_line(environment: di
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("penstock.errors.PenstockError: ")]
     assert f"can't import penstock: set PYSPARK_PYTHON={sys.executable} before the session starts" in line
     assert result.stderr.rstrip().endswith(line)
+
+
+def test_the_notebook(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run its cells in order, as a notebook does; a cell that ends in a value shows it."""
+    cells = json.loads((EXAMPLES / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    names: dict[str, Any] = {}
+    shown = []
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            tree = ast.parse("".join(cell["source"]))
+            last = tree.body[-1]
+            if isinstance(last, ast.Expr):
+                tree.body.pop()
+            exec(compile(tree, "notebook", "exec"), names)  # noqa: S102 - our own notebook
+            if isinstance(last, ast.Expr):
+                shown.append(eval(compile(ast.Expression(last.value), "notebook", "eval"), names))  # noqa: S307
+    tables = [value._repr_html_() for value in shown if hasattr(value, "_repr_html_")]
+    assert "<caption>Ledger</caption>" in tables[0]
+    assert len(tables) >= 2
+    assert "kept" in capsys.readouterr().out

@@ -12,7 +12,7 @@ import xxhash
 from penstock.journal.state import JournalState
 from penstock.storage import Store
 
-__all__ = ["FILE_NAME", "FORMAT", "OWNER", "list_numbered", "number_name", "read_state", "seal", "unseal"]
+__all__ = ["FILE_NAME", "FORMAT", "OWNER", "check_seal", "list_numbered", "number_name", "read_state", "seal", "unseal"]
 
 FORMAT = "penstock-journal-1"
 OWNER = "owner.json"
@@ -34,14 +34,25 @@ def unseal(content: bytes) -> Iterator[Mapping[str, Any]]:
     ValueError
         If the file is incomplete, or not one of a journal.
     """
+    for line in check_seal(content):
+        yield json.loads(line)
+
+
+def check_seal(content: bytes) -> list[bytes]:
+    """Return the lines of a file as they are, for a reader that needs few of them.
+
+    Raises
+    ------
+    ValueError
+        If the file is incomplete, or not one of a journal.
+    """
     header, _, body = content.partition(b"\n")
     fields = header.decode(errors="replace").split()
     if len(fields) != 2 or fields[0] != FORMAT:
         raise ValueError(f"it does not begin with {FORMAT}")
     if fields[1] != xxhash.xxh64_hexdigest(body):
         raise ValueError("its checksum does not match")
-    for line in body.splitlines():
-        yield json.loads(line)
+    return body.splitlines()
 
 
 def number_name(number: int, *, is_compact: bool = False) -> str:

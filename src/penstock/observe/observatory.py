@@ -179,11 +179,17 @@ class Observatory:
             **{name: summary[name] for name in wanted},
         }
 
-    @staticmethod
-    def _summarise(query: WatchedQuery) -> dict[str, Any]:
+    def _summarise(self, query: WatchedQuery) -> dict[str, Any]:
         summary = summarise(query.tail.series, query.about.get("classes"))
-        # A node holds no delay: it takes what its plan lets in, at its pace.
-        return summary if query.place.node is None else summary | {"target_s": None, "reachable_s": None}
+        if query.place.node is None:
+            return summary
+        # A node holds no delay: it takes what its plan lets in, at its pace. Costs are learnt by the node for all of its queries.
+        nodes = [node for network in self._networks.values() for node in (network.drawing or {}).get("nodes", ())]
+        name = query.place.name.removeprefix(f"{query.place.node}: ")
+        known = [node.get("queries", {}).get(name) for node in nodes if node["name"] == query.place.node]
+        learnt = next((found for found in known if found is not None), {})
+        costs = {"cost_s": learnt.get("cost"), "overhead_s": learnt.get("overhead_s")}
+        return summary | {"target_s": None, "reachable_s": None, **costs}
 
     def _judge(self, query: WatchedQuery, last_s: float | None) -> str:
         """Return whether the job seems to run: it holds the journal, or has written to it just now."""

@@ -14,7 +14,7 @@ from penstock.drop.tables import slot_of
 from penstock.journal.history import Bucket, History
 from penstock.journal.records import add_class_counts
 
-__all__ = ["COLUMNS", "QuerySeries"]
+__all__ = ["COLUMNS", "QuerySeries", "RECENT"]
 
 COLUMNS = (
     *("end_s", "span_s", "batches", "offered", "kept", "expired", "took_s", "delay_s", "delay_min_s", "delay_max_s"),
@@ -23,7 +23,8 @@ COLUMNS = (
 _AT = {name: position for position, name in enumerate(COLUMNS)}
 _MOST_BATCHES = 131_072
 """Batches held one by one; beyond, the older half goes into buckets, as in a journal."""
-_RECENT = 4096
+RECENT = 4096
+"""Batches and decisions that are kept as the journal has them."""
 _ERRORS = 20
 _FEW_CLASSES = 32
 
@@ -45,7 +46,7 @@ class QuerySeries:
         self._rows: OrderedDict[int, int] = OrderedDict()  # of recent batches, in _data
         self.recent: OrderedDict[int, Mapping[str, Any]] = OrderedDict()
         """The last batches as the journal has them, by number."""
-        self.decisions: deque[Mapping[str, Any]] = deque(maxlen=_RECENT)
+        self.decisions: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
         """The last decisions as the journal has them."""
         self.totals: dict[str, tuple[int, int]] = {}
         """(offered, kept) by gate since the journal began."""
@@ -92,7 +93,7 @@ class QuerySeries:
         if "learnt" in line:
             self._last_learnt = line["learnt"]
             self._learnt[line.get("batch_id")] = line["learnt"]
-            while len(self._learnt) > 2 * _RECENT:
+            while len(self._learnt) > 2 * RECENT:
                 self._learnt.pop(next(iter(self._learnt)))
 
     def _add_batch(self, line: Mapping[str, Any], seen_s: float | None) -> None:
@@ -110,9 +111,9 @@ class QuerySeries:
             row = self._append_row()
             self._rows[number] = row
         self._data[row] = values
-        while len(self.recent) > _RECENT:
+        while len(self.recent) > RECENT:
             self.recent.popitem(last=False)
-        while len(self._rows) > _RECENT:
+        while len(self._rows) > RECENT:
             self._rows.popitem(last=False)
 
     def _append_row(self) -> int:
@@ -199,7 +200,7 @@ class QuerySeries:
 
     def last(self, name: str) -> float | None:
         """Return the latest known value of a column."""
-        values = self.column(name)[-_RECENT:]
+        values = self.column(name)[-RECENT:]
         known = values[np.isfinite(values)]
         return float(known[-1]) if len(known) else None
 
