@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import webbrowser
 
 import typer
@@ -13,6 +14,7 @@ from penstock.errors import PenstockError
 __all__ = ["dashboard"]
 
 _TOKEN = "PENSTOCK_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
+_ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what a user may ask for
 
 
 def dashboard(
@@ -42,7 +44,8 @@ def dashboard(
     listener = bind(host, port)
     bound, number = listener.getsockname()[:2]
     token = None if is_loopback(bound) else os.environ.get(_TOKEN) or secrets.token_urlsafe(24)
-    shown = f"[{host}]" if ":" in host else host
+    machine = socket.gethostname()
+    shown = machine if bound in _ANYWHERE else f"[{bound}]" if ":" in bound else bound
     address = f"http://{shown}:{number}/" + ("" if token is None else f"?token={token}")
 
     def announce() -> None:
@@ -50,4 +53,4 @@ def dashboard(
         if open_page:
             webbrowser.open(address)
 
-    serve(observatory, listener, token=token, names=allow_host, on_ready=announce)
+    serve(observatory, listener, token=token, names=[*allow_host, machine], on_ready=announce)

@@ -26,7 +26,14 @@ __all__ = ["build_app"]
 _MOST_POINTS = 5_000
 
 
-def build_app(observatory: Observatory, *, token: str | None = None, is_local: bool = True, names: Sequence[str] = ()) -> Guard:
+def build_app(
+    observatory: Observatory,
+    *,
+    token: str | None = None,
+    is_local: bool = True,
+    names: Sequence[str] = (),
+    feed: Feed | None = None,
+) -> Guard:
     """Return the application for what an observatory watches.
 
     Parameters
@@ -39,8 +46,10 @@ def build_app(observatory: Observatory, *, token: str | None = None, is_local: b
         Whether it is served on loopback only.
     names
         More host names under which it may be reached.
+    feed
+        What tells pages of news, for a caller that wants to close it.
     """
-    feed = Feed(observatory)
+    feed = Feed(observatory) if feed is None else feed
 
     @contextlib.asynccontextmanager
     async def live(_: Starlette) -> AsyncIterator[None]:

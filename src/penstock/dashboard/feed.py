@@ -113,10 +113,18 @@ class Feed:
             try:
                 queue.put_nowait(event)
             except asyncio.QueueFull:  # a page that does not keep up asks again for all of it
-                del self._pages[queue]
-                while not queue.empty():
-                    queue.get_nowait()
-                queue.put_nowait(None)
+                self._drop(queue)
+
+    def close(self) -> None:
+        """Let all pages go, so that a server can end; they ask again later."""
+        for queue in list(self._pages):
+            self._drop(queue)
+
+    def _drop(self, queue: asyncio.Queue[bytes | None]) -> None:
+        del self._pages[queue]
+        while not queue.empty():
+            queue.get_nowait()
+        queue.put_nowait(None)
 
     async def follow(self, number: str) -> AsyncIterator[bytes]:
         """Yield what is new for a page that shows a query."""

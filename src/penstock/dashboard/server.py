@@ -6,11 +6,13 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable, Sequence
+from types import FrameType
 
 import uvicorn
 
 from penstock.dashboard.access import is_loopback
 from penstock.dashboard.app import build_app
+from penstock.dashboard.feed import Feed
 from penstock.errors import PenstockError
 from penstock.observe.observatory import Observatory
 
@@ -43,6 +45,19 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+class _Server(uvicorn.Server):
+    """A server that ends at once when it is asked to: pages that follow events would keep it."""
+
+    def __init__(self, config: uvicorn.Config, feed: Feed) -> None:
+        super().__init__(config)
+        self._feed = feed
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Let all pages go, and end."""
+        super().handle_exit(sig, frame)
+        self._feed.close()
+
+
 def serve(
     observatory: Observatory,
     listener: socket.socket,
@@ -55,11 +70,12 @@ def serve(
     with contextlib.suppress(OSError):
         os.nice(_NICE)
     is_local = is_loopback(listener.getsockname()[0])
-    app = build_app(observatory, token=token, is_local=is_local, names=names)
+    feed = Feed(observatory)
+    app = build_app(observatory, token=token, is_local=is_local, names=names, feed=feed)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1, lifespan="on", ws="none"
     )
-    server = uvicorn.Server(config)
+    server = _Server(config, feed)
     if on_ready is not None:
         on_ready()
     server.run(sockets=[listener])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ _COMPACT = ".compact.json"
 _SETTLED_S = 2.0
 """A directory that has not changed for so long is not listed again before it changes."""
 _OWNER_S = 10.0
+_REMOTE_S = 1.0
+"""An object store is asked for its files no more often: every answer costs money there."""
 _DECISION = b'{"kind":"decision"'
 _AT_ONCE = 4096
 
@@ -45,7 +48,7 @@ class JournalTail:
         self._next = 0
         self._changed_s: float | None = None
         self._is_first = True
-        self._owner_read_s = 0.0
+        self._owner_read_s = self._listed_s = -math.inf
 
     @property
     def location(self) -> str:
@@ -68,8 +71,12 @@ class JournalTail:
         changed_s = self._store.changed_s()
         if changed_s is not None and changed_s == self._changed_s and self._now_s() - changed_s > _SETTLED_S:
             return False
-        if changed_s is None and not self._store.exists():
-            raise JournalError(f"there is no journal in {self.location}")
+        if changed_s is None:
+            if self._now_s() - self._listed_s < _REMOTE_S:
+                return False
+            if not self._store.exists():
+                raise JournalError(f"there is no journal in {self.location}")
+            self._listed_s = self._now_s()
         names = list(self._store.list_names())
         self._changed_s = changed_s
         if OWNER in names and (not self.owner or self._now_s() - self._owner_read_s > _OWNER_S):

@@ -97,7 +97,7 @@
       let at = curves.t.length - 1;
       while (at >= 0 && at > curves.t.length - 12 && curves.batch[at] !== points.batch[i]) at--;
       const isThere = at >= 0 && curves.batch[at] === points.batch[i];
-      if (!isThere) { at = curves.t.length; if (at && time <= curves.t[at - 1]) return; }
+      if (!isThere) { at = curves.t.length; if (at && time <= curves.t[at - 1]) return; curves.batches++; }
       for (const name of fields) curves[name][at] = points[name] ? points[name][i] : null;
       curves.t[at] = time;
     });
