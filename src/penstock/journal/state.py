@@ -171,9 +171,10 @@ class JournalState:
             decisions = [decision for decision in self.decisions[:-count] if decision.layout is not None][-1:] + decisions
         last = max((index for index, decision in enumerate(decisions) if decision.controller is not None), default=-1)
         # A restart needs one memory of the controller, the last; of a load-aware job thousands would fill the driver's.
+        # What was learnt is told with a batch, so those of batches that were folded need not say it.
+        told = len(decisions) - retain
         self.decisions = [
-            decision if index == last or decision.controller is None else replace(decision, controller=None)
-            for index, decision in enumerate(decisions)
+            _forget(decision, controller=index != last, learnt=index < told) for index, decision in enumerate(decisions)
         ]
 
     def to_lines(self) -> list[dict[str, Any]]:
@@ -195,6 +196,12 @@ class JournalState:
             del line["controller"]
         batches = [encode(batch) for _, batch in sorted(self.batches.items())]
         return [totals, *decisions, *batches, *(encode(message) for message in self.errors)]
+
+
+def _forget(decision: DecisionRecord, *, controller: bool, learnt: bool) -> DecisionRecord:
+    if controller and decision.controller is not None:
+        decision = replace(decision, controller=None)
+    return replace(decision, learnt=None) if learnt and decision.learnt is not None else decision
 
 
 def _add_gates(totals: dict[str, tuple[int, int]], record: BatchRecord) -> None:
