@@ -183,6 +183,7 @@ class QueuedWriter(JournalWriter):
         try:
             self.store.create(name, content)
         except FileExistsError:
+            self._lease.renew()  # whoever took over has written an empty file first, which may look like one of ours
             there = _digest(self.store.read(name))
             arrived = [index for index, (earlier, _) in enumerate(self._wrote) if earlier == there]
             if not arrived:

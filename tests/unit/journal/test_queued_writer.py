@@ -216,6 +216,27 @@ def test_who_was_taken_for_dead_can_write_no_more(store: MemoryStore, open_journ
     assert state.batches == {1: batch(1)}
 
 
+def test_who_took_over_in_an_outage_is_not_taken_for_oneself(store: MemoryStore, open_journal: Open) -> None:
+    """The cut-off job tries an empty file until the storage is back, and the other one has begun with an empty file."""
+    cut_off = MemoryStore(store.files)
+    first = open_journal(cut_off)
+    cut_off.fail_with = OSError("away")
+    with pytest.raises(JournalError, match="away"):
+        first.append(decision(0, 0.1))
+    name = next(name for name in store.files if "/.lease/" in name)
+    store.files[name] = store.files[name].replace(b'"released": false', b'"released": true')
+    second = open_journal()
+    tried = len(writes(cut_off))
+    cut_off.fail_with = None
+    wait_until(lambda: len(writes(cut_off)) > tried)
+    wait_until(lambda: not first._writer._entries or first._writer._fenced)  # type: ignore[attr-defined]
+    with pytest.raises(JournalError, match=r"another job has taken .* over"):
+        first.append(decision(0, 0.1))
+    second.append(decision(0, 0.9))
+    second.close()
+    assert read_journal(store).decisions == [decision(0, 0.9)]
+
+
 def test_the_last_write_of_the_dead_may_arrive_while_the_next_opens(store: MemoryStore, open_journal: Open) -> None:
     first = open_journal()
     first.append(decision(0))
