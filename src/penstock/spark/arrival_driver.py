@@ -68,15 +68,11 @@ class ArrivalDriver(ReportedDriver):
         self.query = query
         self._stream = query._jsq.streamingQuery()
         self._topics = KafkaTopics(next(iter(self.gates.values())).spark, self._stream)
-        self.claim_journal(self._find_checkpoint().store, str(query.id))
+        self.claim_journal(_find_checkpoint(self._stream, self.gates).store, str(query.id))
         self.listen([progress.json for progress in query.recentProgress])
 
     def _read_first_offsets(self) -> list[str | None]:
-        return self._find_checkpoint().starts(0)
-
-    def _find_checkpoint(self) -> Checkpoint:
-        spark = next(iter(self.gates.values())).spark
-        return Checkpoint(open_session_store(spark, str(self._stream.resolvedCheckpointRoot()), "the checkpoint"))
+        return _find_checkpoint(self._stream, self.gates).starts(0)
 
     def _read_backlog(self, progress: Progress) -> dict[str, int]:
         """Return the rows that wait at each source. Spark's report says so only of a capped one; Kafka can be asked."""
@@ -127,3 +123,8 @@ class ArrivalDriver(ReportedDriver):
         counts, _ = self._count(str(self.query.runId), batch_id)
         if counts is not None:
             self.carry_out(self.core.end_batch(BatchEnded(batch_id, self.now_s(), counts)))
+
+
+def _find_checkpoint(stream: Any, gates: Mapping[str, Gate]) -> Checkpoint:
+    spark = next(iter(gates.values())).spark
+    return Checkpoint(open_session_store(spark, str(stream.resolvedCheckpointRoot()), "the checkpoint"))

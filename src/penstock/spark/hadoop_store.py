@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -103,9 +104,7 @@ class HadoopStore(Store):
 
     def __init__(self, jvm: Any, filesystem: Any, conf: Any, location: str) -> None:
         self._jvm, self._fs, self._conf, self.location = jvm, filesystem, conf, location.rstrip("/")
-        self._scheme = str(filesystem.getScheme())
-        self._is_conditional: bool | None = None
-        self._manager: Any = None
+        self._writer = _FileWriter(jvm, filesystem, conf, self._path())
 
     def below(self, folder: str) -> HadoopStore:
         """Return the store of a directory below this one."""
@@ -113,7 +112,7 @@ class HadoopStore(Store):
 
     def make(self) -> None:
         """Make the directory; an object store has none."""
-        if self._scheme not in _CREATES_WHOLE:
+        if not self._writer.creates_whole:
             self._call(lambda: self._fs.mkdirs(self._path()))
 
     def exists(self) -> bool:
@@ -148,55 +147,11 @@ class HadoopStore(Store):
 
     def create(self, name: str, content: bytes) -> None:
         """Write a file that must not exist yet."""
-        self._call(lambda: self._write(name, content, overwrite=False))
+        self._call(lambda: self._writer.write(self._path(name), content, overwrite=False))
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a file, also over one that exists."""
-        self._call(lambda: self._write(name, content, overwrite=True))
-
-    def _write(self, name: str, content: bytes, *, overwrite: bool) -> None:
-        path = self._path(name)
-        stream = self._open_to_create(path, overwrite=overwrite)
-        try:
-            stream.write(bytearray(content))
-            stream.close()
-        except BaseException:
-            self._cancel(stream)
-            raise
-
-    def _open_to_create(self, path: Any, *, overwrite: bool) -> Any:
-        if self._scheme not in _CREATES_WHOLE:
-            return self._find_manager().createAtomic(path, overwrite)
-        if self._is_conditional is None:
-            self._is_conditional = bool(self._fs.hasPathCapability(path, _CONDITIONAL))
-        builder = self._fs.createFile(path).recursive().overwrite(True)
-        if not overwrite and not self._is_conditional:
-            return self._fs.create(path, False)  # it looks whether the file is there, then writes it
-        # One request: no look whether it is there or is a directory, as the names are ours alone.
-        builder = builder.opt(_QUICK, "true") if overwrite else builder.opt(_QUICK, "true").must(_CONDITIONAL, "true")
-        return builder.build()
-
-    def _cancel(self, stream: Any) -> None:
-        try:
-            if hasattr(stream, "cancel"):
-                stream.cancel()
-            elif hasattr(stream, "abort"):
-                stream.abort()
-        except Py4JError:  # what matters is the error that led here
-            return
-
-    def _find_manager(self) -> Any:
-        if self._manager is None:
-            for name in _MANAGERS:
-                try:
-                    found = self._jvm.java.lang.Class.forName(f"{name}$")
-                except Py4JJavaError:
-                    continue
-                self._manager = found.getField("MODULE$").get(None).create(self._path(), self._conf)
-                break
-            else:
-                raise OSError("this Spark has no checkpoint manager that is known")
-        return self._manager
+        self._call(lambda: self._writer.write(self._path(name), content, overwrite=True))
 
     def delete(self, name: str) -> None:
         """Remove a file or a directory."""
@@ -226,6 +181,58 @@ class HadoopStore(Store):
             raise _translate(error) from None
         except Py4JError as error:
             raise OSError(f"the JVM does not answer: {str(error).splitlines()[0]}") from None
+
+
+class _FileWriter:
+    """Writes files of one directory whole, in the way that its filesystem has for it."""
+
+    def __init__(self, jvm: Any, filesystem: Any, conf: Any, directory: Any) -> None:
+        self._jvm, self._fs, self._conf, self._directory = jvm, filesystem, conf, directory
+        self.creates_whole = str(filesystem.getScheme()) in _CREATES_WHOLE
+        """Whether a file appears when it is closed."""
+        self._is_conditional: bool | None = None
+        self._manager: Any = None
+
+    def write(self, path: Any, content: bytes, *, overwrite: bool) -> None:
+        """Write a file; without ``overwrite``, only if it is not there."""
+        stream = self._open(path, overwrite=overwrite)
+        try:
+            stream.write(bytearray(content))
+            stream.close()
+        except BaseException:
+            self._cancel(stream)
+            raise
+
+    def _open(self, path: Any, *, overwrite: bool) -> Any:
+        if not self.creates_whole:
+            return self._find_manager().createAtomic(path, overwrite)
+        if self._is_conditional is None:
+            self._is_conditional = bool(self._fs.hasPathCapability(path, _CONDITIONAL))
+        builder = self._fs.createFile(path).recursive().overwrite(True)
+        if not overwrite and not self._is_conditional:
+            return self._fs.create(path, False)  # it looks whether the file is there, then writes it
+        # One request: no look whether it is there or is a directory, as the names are ours alone.
+        builder = builder.opt(_QUICK, "true") if overwrite else builder.opt(_QUICK, "true").must(_CONDITIONAL, "true")
+        return builder.build()
+
+    def _cancel(self, stream: Any) -> None:
+        for end in ("cancel", "abort"):  # Spark's streams have the one, those of object stores the other
+            with contextlib.suppress(Py4JError):  # what matters is the error that led here
+                getattr(stream, end)()
+                return
+
+    def _find_manager(self) -> Any:
+        if self._manager is None:
+            for name in _MANAGERS:
+                try:
+                    found = self._jvm.java.lang.Class.forName(f"{name}$")
+                except Py4JJavaError:
+                    continue
+                self._manager = found.getField("MODULE$").get(None).create(self._directory, self._conf)
+                break
+            else:
+                raise OSError("this Spark has no checkpoint manager that is known")
+        return self._manager
 
 
 def _translate(error: Py4JJavaError) -> OSError:

@@ -57,3 +57,9 @@ def test_watch_json_of_an_empty_journal_says_so(capsys: pytest.CaptureFixture[st
     Journal(tmp_path, "job").close()
     assert "no batch yet" in fails(capsys, "watch", str(tmp_path), "--json")
     assert "no batch yet" in runner.invoke(app, ["watch", str(tmp_path)]).stdout
+
+
+def test_watch_of_a_place_that_needs_more_says_what(capsys: pytest.CaptureFixture[str]) -> None:
+    said = fails(capsys, "watch", "warp://bucket/x")
+    assert "warp://bucket/x can't be reached without Spark" in said
+    assert "copy the directory to a disk" in said
