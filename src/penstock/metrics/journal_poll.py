@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from typing import Protocol
 
 from penstock.errors import PenstockError
 from penstock.journal import JournalState, read_journal
-from penstock.journal.files import FILE_NAME, OWNER, JournalFiles
+from penstock.journal.files import FILE_NAME, OWNER, JournalFiles, unseal
+from penstock.journal.records import Record, decode
 from penstock.metrics.observers import QueryObserver
 
 __all__ = ["JournalPoll", "find_journals"]
@@ -22,6 +22,7 @@ log = logging.getLogger("penstock")
 _DEPTH = 3
 _OVERLAP = 64
 _FAILURE = ": could not "
+_MOST_COMPLAINTS = 1_000
 
 
 class WatchedQuery(QueryObserver, Protocol):
@@ -48,16 +49,18 @@ class JournalExporter(Protocol):
 
 
 @dataclass(slots=True)
-class _Follower:
+class _Followed:
     """What is known of one journal."""
 
-    observer: WatchedQuery | None
+    name: str
     state: JournalState
-    mark: object
+    observers: list[WatchedQuery | None]
+    newest: str
+    """Its last file."""
 
 
 class JournalPoll:
-    """Follows all journals below some directories. ``refresh`` reads what has changed; nothing is ever written.
+    """Follows all journals below some directories. ``refresh`` reads what is new; nothing is ever written.
 
     Parameters
     ----------
@@ -75,82 +78,128 @@ class JournalPoll:
         self._directories = directories
         self._exporters = exporters
         self._now_s = now_s
-        self._followers: dict[tuple[str, int], _Follower] = {}
+        self._followed: dict[str, _Followed] = {}
         self._complaints: set[str] = set()
-        self._lock = threading.Lock()
 
     def refresh(self) -> int:
-        """Read what is new in all journals, and return how many there are."""
-        with self._lock:
-            names = {location: name for directory in self._directories for location, name in find_journals(directory)}
-            for location, name in names.items():
-                try:
-                    self._follow(location, name)
-                except (OSError, PenstockError, ValueError, KeyError, TypeError) as error:
-                    self._complain(f"{location} can't be read: {str(error).splitlines()[0]}")
-            for key in [key for key in self._followers if key[0] not in names]:
-                self._drop(key)
-            return len(names)
+        """Read what is new in all journals, and return how many there are.
+
+        Raises
+        ------
+        PenstockError
+            If there is no journal, and one of the directories does not exist.
+        """
+        names: dict[str, str] = {}
+        missing: list[PenstockError] = []
+        for directory in self._directories:
+            try:
+                names |= dict(find_journals(directory))
+            except PenstockError as error:
+                missing.append(error)
+        for location in [location for location in self._followed if location not in names]:
+            self._drop(location)
+        if missing and not names:
+            raise missing[0]
+        for error in missing:
+            self._complain(str(error))
+        for location, name in names.items():
+            try:
+                self._follow(location, name)
+            except (OSError, PenstockError, ValueError, KeyError, TypeError) as error:
+                self._complain(f"{location} can't be read: {str(error).splitlines()[0]}")
+        return len(names)
 
     def _follow(self, location: str, name: str) -> None:
-        mark = _find_mark(location)
-        keys = [(location, number) for number in range(len(self._exporters))]
-        if all(key in self._followers and self._followers[key].mark == mark for key in keys):
-            self._set_gauges(location, keys)
-            return
+        files = sorted(JournalFiles(location, None).list_numbered())
+        newest = files[-1] if files else ""
+        followed = self._followed.get(location)
+        if followed is None:
+            self._begin(location, name, newest)
+        elif followed.newest != newest:
+            records = _read_new(location, files, followed.state)
+            if records is None:
+                self._read_again(location, followed)
+            else:
+                self._pass_on(location, followed, records)
+            if location in self._followed:
+                self._followed[location].newest = newest
+        self._set_gauges(location)
+
+    def _begin(self, location: str, name: str, newest: str) -> None:
+        state = self._read(location)
+        observers = [exporter.watch(name, state) for exporter in self._exporters]
+        self._followed[location] = _Followed(name, state, observers, newest)
+
+    def _read(self, location: str) -> JournalState:
         state = read_journal(location)
         for line in state.damage:
             self._complain(line)
-        for key in keys:
-            follower = self._followers.get(key)
-            if follower is not None and state.next_number < follower.state.next_number:
-                self._drop(key)  # another journal has taken its place
-                follower = None
-            if follower is None:
-                observer = self._exporters[key[1]].watch(name, state)
-                self._followers[key] = _Follower(observer, state, mark)
-            else:
-                _pass_on(follower, state, _changed_s(location) or self._now_s())
-                follower.state, follower.mark = state, mark
-        self._set_gauges(location, keys)
+        return state
 
-    def _set_gauges(self, location: str, keys: Sequence[tuple[str, int]]) -> None:
-        for key in keys:
-            follower = self._followers[key]
-            if follower.observer is None:
-                continue
-            batches, decided = follower.state.batches, [d.batch_id for d in follower.state.decisions[-1:]]
-            last = max(batches, default=-1)
-            changed_s = _changed_s(location)
-            is_open = decided and decided[0] is not None and decided[0] > last
-            follower.observer.set_gauge("batch_start", changed_s if is_open else None)
-            follower.observer.set_gauge("last_write", changed_s)
-            follower.observer.set_gauge("active", None)  # a journal does not say whether its job runs
-            committed = _last_committed(location)
-            follower.observer.set_gauge("failing", None if committed is None else float(committed > last))
+    def _read_again(self, location: str, followed: _Followed) -> None:
+        """The journal was compacted, damaged or replaced: compare it as a whole with what is known."""
+        state = self._read(location)
+        if state.next_number < followed.state.next_number:  # another journal has taken its place
+            self._drop(location)
+            self._begin(location, followed.name, followed.newest)
+            return
+        known, errors = followed.state.batches, followed.state.errors
+        first = max(known, default=-1) - _OVERLAP  # a record may be replaced when the next batch begins, and after a crash
+        batches = [record for number, record in sorted(state.batches.items()) if number >= first and known.get(number) != record]
+        messages = [message for message in state.errors if message not in errors]
+        self._pass_on(location, followed, [*state.decisions[-1:], *batches, *messages])
+        followed.state = state
+        for observer in filter(None, followed.observers):
+            observer.sync(state)  # batches may have come and been folded in between
 
-    def _drop(self, key: tuple[str, int]) -> None:
-        follower = self._followers.pop(key)
-        if follower.observer is not None:
-            self._exporters[key[1]].remove(follower.observer.label)
+    def _pass_on(self, location: str, followed: _Followed, records: Sequence[Record]) -> None:
+        now_s = _changed_s(location) or self._now_s()
+        for observer in filter(None, followed.observers):
+            observer.record([record for record in records if not isinstance(record, str)], now_s)
+            for _ in (record for record in records if isinstance(record, str) and _FAILURE in record):
+                observer.fail()
+
+    def _set_gauges(self, location: str) -> None:
+        followed = self._followed[location]
+        last = max(followed.state.batches, default=-1)
+        decided = followed.state.decisions[-1].batch_id if followed.state.decisions else None
+        changed_s, committed = _changed_s(location), _last_committed(location)
+        gauges = {
+            "batch_start": changed_s if decided is not None and decided > last else None,
+            "last_write": changed_s,
+            "active": None,  # a journal does not say whether its job runs
+            "failing": None if committed is None else float(committed > last),
+        }
+        for observer in filter(None, followed.observers):
+            for key, value in gauges.items():
+                observer.set_gauge(key, value)
+
+    def _drop(self, location: str) -> None:
+        followed = self._followed.pop(location)
+        for exporter, observer in zip(self._exporters, followed.observers, strict=True):
+            if observer is not None:
+                exporter.remove(observer.label)
 
     def _complain(self, line: str) -> None:
-        if line not in self._complaints and len(self._complaints) < 1_000:
+        if line not in self._complaints and len(self._complaints) < _MOST_COMPLAINTS:
             self._complaints.add(line)
             log.warning("%s", line)
 
 
-def _pass_on(follower: _Follower, state: JournalState, now_s: float) -> None:
-    if follower.observer is None:
-        return
-    known = follower.state.batches
-    first = max(known, default=-1) - _OVERLAP  # a record may be replaced when the next batch begins, and after a crash
-    batches = [record for number, record in sorted(state.batches.items()) if number >= first and known.get(number) != record]
-    follower.observer.record([*state.decisions[-1:], *batches], now_s)
-    follower.observer.sync(state)
-    for message in state.errors:
-        if _FAILURE in message and message not in follower.state.errors:
-            follower.observer.fail()
+def _read_new(location: str, names: Sequence[str], state: JournalState) -> list[Record] | None:
+    """Return the records of the files since the last look, and add them to the state; ``None`` if only all files tell."""
+    new = [name for name in names if int(name[:12]) >= state.next_number]
+    if not new or any(int(name[:12]) != state.next_number + step or ".compact" in name for step, name in enumerate(new)):
+        return None
+    files = JournalFiles(location, None)
+    try:
+        records = [decode(line) for name in new for line in unseal(files.read(name))]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    for record in records:
+        state.add(record)
+    state.next_number += len(new)
+    return records
 
 
 def find_journals(directory: str | Path) -> list[tuple[str, str]]:
@@ -199,11 +248,6 @@ def _is_journal(path: Path) -> bool:
 
 def _holds_journal(location: str) -> bool:
     return any(name == OWNER or FILE_NAME.fullmatch(name) for name in JournalFiles(location, None).list_names())
-
-
-def _find_mark(location: str) -> object:
-    """Return something that differs whenever a journal was written."""
-    return max(JournalFiles(location, None).list_numbered(), default="")
 
 
 def _changed_s(location: str) -> float | None:

@@ -11,6 +11,7 @@ import pytest
 from penstock.errors import PenstockError
 from penstock.journal import BatchRecord, DecisionRecord, Journal
 from penstock.journal import journal as journal_module
+from penstock.journal.files import JournalFiles
 from penstock.metrics.journal_poll import JournalPoll, find_journals
 from penstock.metrics.tally import QueryTally, TallyBook
 
@@ -133,3 +134,45 @@ def test_where_journals_are_found(tmp_path: Path) -> None:
     assert [name for _, name in find_journals(tmp_path / "alone")] == ["alone"]
     with pytest.raises(PenstockError, match="there is no directory"):
         find_journals(tmp_path / "nothing")
+
+
+def test_a_directory_that_is_gone_does_not_hide_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a", "b"):
+        journal = Journal(tmp_path / name / "penstock", "me")
+        journal.append(batch(0))
+        journal.close()
+    book = TallyBook()
+    poll = JournalPoll([tmp_path / "a", tmp_path / "b"], [book])
+    assert poll.refresh() == 2
+    shutil.rmtree(tmp_path / "a")
+    assert poll.refresh() == 1
+    assert [tally.label for tally in book.tallies] == ["b"]
+    assert f"there is no directory {tmp_path / 'a'}" in caplog.text
+    shutil.rmtree(tmp_path / "b")
+    with pytest.raises(PenstockError, match="there is no directory"):
+        poll.refresh()
+    assert book.tallies == []
+
+
+def test_only_new_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if one of them is damaged: then all are read once, and after that only new ones again."""
+    journal = Journal(tmp_path / "penstock", "me")
+    journal.append(batch(0))
+    book = TallyBook()
+    poll = JournalPoll([tmp_path], [book])
+    poll.refresh()
+    read, original = [], JournalFiles.read
+    monkeypatch.setattr(JournalFiles, "read", lambda self, name: read.append(name) or original(self, name))  # type: ignore[func-returns-value]
+    journal.append(batch(1))
+    poll.refresh()
+    poll.refresh()
+    assert read == ["000000000001.json"]
+    (tmp_path / "penstock" / "000000000002.json").write_text("torn")
+    journal.state.next_number = 3
+    poll.refresh()
+    read.clear()
+    journal.append(batch(2))
+    poll.refresh()
+    assert read == ["000000000003.json"]
+    assert values(book.tallies[0])["offered"] == 300
+    journal.close()
