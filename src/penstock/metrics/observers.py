@@ -13,6 +13,8 @@ __all__ = ["Exporter", "Observers", "QueryObserver"]
 
 log = logging.getLogger("penstock")
 
+_PATIENCE = 10
+
 
 class QueryObserver(Protocol):
     """Sees what happens in one query. Its methods return at once: the job waits for them."""
@@ -38,45 +40,56 @@ class Exporter(Protocol):
 
 
 class Observers:
-    """All observers of one query. One that raises is named once in the log, and the others and the job go on."""
+    """All observers of one query. One that raises is named once in the log, and the others and the job go on.
+
+    One that fails ten times in a row is left alone from then on: even a failure takes time.
+    """
 
     def __init__(self, exporters: Sequence[Exporter] = (), query: str = "", state: JournalState | None = None) -> None:
         self._observers: list[QueryObserver] = []
+        self._failures: dict[int, int] = {}
+        """By observer: how often it failed in a row."""
         self._has_warned = False
         for exporter in exporters:
-            self._try(lambda exporter=exporter: self._add(exporter.watch(query, state or JournalState())))  # type: ignore[misc]
-
-    def _add(self, observer: QueryObserver | None) -> None:
-        if observer is not None:
-            self._observers.append(observer)
+            try:
+                observer = exporter.watch(query, JournalState() if state is None else state)
+            except Exception as error:  # whatever a library for metrics raises, the job goes on
+                self._warn(error)
+            else:
+                self._observers += [] if observer is None else [observer]
 
     def record(self, records: Sequence[Record], now_s: float) -> None:
         """Pass on what is in the journal now."""
-        for observer in self._observers:
-            self._try(lambda observer=observer: observer.record(records, now_s))  # type: ignore[misc]
+        self._tell(lambda observer: observer.record(records, now_s))
 
     def miss(self, records: Sequence[Record], now_s: float) -> None:
         """Pass on what the journal could not write. The rows of a batch were shed all the same; a decision never held."""
         batches = [record for record in records if isinstance(record, BatchRecord)]
-        for observer in self._observers:
-            self._try(lambda observer=observer: observer.miss(batches, now_s))  # type: ignore[misc]
+        self._tell(lambda observer: observer.miss(batches, now_s))
 
     def fail(self) -> None:
         """Pass on that something failed."""
-        for observer in self._observers:
-            self._try(lambda observer=observer: observer.fail())  # type: ignore[misc]
+        self._tell(lambda observer: observer.fail())
 
     def close(self) -> None:
         """Pass on that the query has ended."""
-        for observer in self._observers:
-            self._try(lambda observer=observer: observer.close())  # type: ignore[misc]
+        self._tell(lambda observer: observer.close())
 
-    def _try(self, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except Exception as error:  # whatever a library for metrics raises, the job goes on
-            if not self._has_warned:
-                self._has_warned = True
-                reason = str(error).splitlines()[0] if str(error) else "no reason given"
-                log.warning("metrics could not be updated: %s: %s; the job goes on", type(error).__name__, reason)
-            log.debug("metrics could not be updated", exc_info=error)
+    def _tell(self, call: Callable[[QueryObserver], None]) -> None:
+        for observer in list(self._observers):
+            try:
+                call(observer)
+            except Exception as error:  # as above
+                self._warn(error)
+                self._failures[id(observer)] = self._failures.get(id(observer), 0) + 1
+                if self._failures[id(observer)] >= _PATIENCE and observer in self._observers:
+                    self._observers.remove(observer)
+            else:
+                self._failures[id(observer)] = 0
+
+    def _warn(self, error: Exception) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            reason = str(error).splitlines()[0] if str(error) else "no reason given"
+            log.warning("metrics could not be updated: %s: %s; the job goes on", type(error).__name__, reason)
+        log.debug("metrics could not be updated", exc_info=error)

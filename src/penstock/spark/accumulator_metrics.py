@@ -76,7 +76,9 @@ class _AccumulatedQuery:
             accumulator = context.longAccumulator(name)
             jvm: Any = self._context._jvm
             named = jvm.PythonUtils.toScalaMap({name: accumulator})
-            jvm.org.apache.spark.metrics.source.LongAccumulatorSource.register(context, named)
+            # The object itself: its class has a method of the same name, so there is no static one.
+            source = getattr(jvm.org.apache.spark.metrics.source, "LongAccumulatorSource$")
+            getattr(source, "MODULE$").register(context, named)
             while len(_REGISTERED) >= 100 * MOST_QUERIES:
                 del _REGISTERED[next(iter(_REGISTERED))]
             _REGISTERED[key] = accumulator

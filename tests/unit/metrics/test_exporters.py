@@ -197,6 +197,22 @@ def test_an_exporter_that_fails_is_named_once_and_disturbs_nobody(caplog: pytest
     assert ("penstock_keep_ratio", "q") not in read  # a decision that is not durable never held
 
 
+def test_an_exporter_that_fails_again_and_again_is_left_alone() -> None:
+    class Flaky(Raising):
+        calls = 0
+
+        def record(self, *_: object) -> None:
+            self.calls += 1
+            if self.calls != 5:
+                raise RuntimeError
+
+    flaky = Flaky()
+    observers = Observers([flaky], "q", JournalState())
+    for _ in range(100):
+        observers.record([BATCH], 1.0)
+    assert flaky.calls == 15  # ten failures in a row; the fifth call worked
+
+
 def test_every_name_in_rules_and_board_is_exported() -> None:
     """What a rule asks for must exist; a misspelt name would never fire."""
     import re
