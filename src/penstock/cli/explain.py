@@ -49,6 +49,6 @@ def _explain(series: QuerySeries, batch: int | None, location: str) -> tuple[int
         gone = "has been folded into totals" if number < min(series.recent) and number >= 0 else "has not run"
         raise PenstockError(f"batch {number} {gone}: the journal in {location} holds batches {held} one by one")
     before = series.recent.get(number - 1)
-    if decision is None and record is not None:
-        decision = series.find_decision_by_arrival(record)
+    if decision is None:
+        decision = series.find_decision_by_arrival(record or {})
     return number, explain_batch(decision, record, before)

@@ -63,7 +63,7 @@ def _tell(demo: Demo) -> dict[str, Any]:
 
 
 def _chart_delay(demo: Demo) -> dict[str, Any]:
-    series = []
+    series: list[dict[str, Any]] = []
     for run, colour in zip(demo.runs, _COLOURS, strict=True):
         batches = [batch for batch in run.batches if batch.kept]
         delays = _round([batch.delay_s for batch in batches])

@@ -134,7 +134,10 @@ class History:
         """Return the history that ``to_rows`` described."""
         history = cls()
         for row in rows:
-            bucket = Bucket(**{name: math.inf if value is None else value for name, value in zip(_NAMES, row, strict=False)})
+            values: dict[str, Any] = {
+                name: math.inf if value is None else value for name, value in zip(_NAMES, row, strict=False)
+            }
+            bucket = Bucket(**values)
             level = max(0, round(math.log(bucket.width_s / _FIRST_WIDTH_S, _GROWTH)))
             while len(history._levels) <= level:
                 history._levels.append({})

@@ -11,9 +11,10 @@ from typing import Protocol
 
 from penstock.errors import PenstockError
 from penstock.journal import JournalState, read_journal
-from penstock.journal.files import FILE_NAME, OWNER, JournalFiles, unseal
+from penstock.journal.files import FILE_NAME, OWNER, list_numbered, unseal
 from penstock.journal.records import Record, decode
 from penstock.metrics.observers import QueryObserver
+from penstock.storage import open_store
 
 __all__ = ["JournalPoll", "find_journals"]
 
@@ -100,8 +101,8 @@ class JournalPoll:
             self._drop(location)
         if missing and not names:
             raise missing[0]
-        for error in missing:
-            self._complain(str(error))
+        for unfound in missing:
+            self._complain(str(unfound))
         for location, name in names.items():
             try:
                 self._follow(location, name)
@@ -110,7 +111,7 @@ class JournalPoll:
         return len(names)
 
     def _follow(self, location: str, name: str) -> None:
-        files = sorted(JournalFiles(location, None).list_numbered())
+        files = sorted(list_numbered(open_store(location, "the journal")))
         newest = files[-1] if files else ""
         followed = self._followed.get(location)
         if followed is None:
@@ -191,9 +192,9 @@ def _read_new(location: str, names: Sequence[str], state: JournalState) -> list[
     new = [name for name in names if int(name[:12]) >= state.next_number]
     if not new or any(int(name[:12]) != state.next_number + step or ".compact" in name for step, name in enumerate(new)):
         return None
-    files = JournalFiles(location, None)
+    store = open_store(location, "the journal")
     try:
-        records = [decode(line) for name in new for line in unseal(files.read(name))]
+        records = [decode(line) for name in new for line in unseal(store.read(name))]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     for record in records:
@@ -247,7 +248,7 @@ def _is_journal(path: Path) -> bool:
 
 
 def _holds_journal(location: str) -> bool:
-    return any(name == OWNER or FILE_NAME.fullmatch(name) for name in JournalFiles(location, None).list_names())
+    return any(name == OWNER or FILE_NAME.fullmatch(name) for name in open_store(location, "the journal").list_names())
 
 
 def _changed_s(location: str) -> float | None:

@@ -162,8 +162,8 @@ class NetworkBuilder:
             if not members:
                 raise PenstockError(f"the network has no {name}")
         parts = (self._nodes, self._inputs, self._operators, self._outputs, self._bandwidths, self._work, self._clusters)
-        copies = [dict(part) for part in parts]  # the builder may add more later
-        return Network(*copies, transport=self._transport)  # type: ignore[arg-type]
+        copies: list[Any] = [dict(part) for part in parts]  # the builder may add more later
+        return Network(*[*copies, self._transport])
 
 
 def _check_name(kind: str, name: str, members: dict[str, object] | object, line: int | None) -> None:

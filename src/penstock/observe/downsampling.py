@@ -28,7 +28,7 @@ class Buckets:
 
     def sum(self, values: Vector) -> Vector:
         """Return the sum of each point's values; what is not known counts as zero."""
-        return np.bincount(self.index, weights=np.nan_to_num(values), minlength=self.count)
+        return np.bincount(self.index, weights=np.nan_to_num(values), minlength=self.count).astype(np.float64)
 
     def mean(self, values: Vector, weights: Vector | None = None) -> Vector:
         """Return the mean of what is known of each point; nan where nothing is. Without any weight, all values weigh the same."""

@@ -144,7 +144,7 @@ class Observatory:
 
     def _recent_keeps(self, network: _Network) -> dict[str, float]:
         """Return the share that each gate of a network kept in its last batches."""
-        keeps = {}
+        keeps: dict[str, float] = {}
         for query in self.queries.values():
             if query.place.node is None or network.root not in Path(query.place.location).parents:
                 continue
@@ -187,7 +187,7 @@ class Observatory:
         nodes = [node for network in self._networks.values() for node in (network.drawing or {}).get("nodes", ())]
         name = query.place.name.removeprefix(f"{query.place.node}: ")
         known = [node.get("queries", {}).get(name) for node in nodes if node["name"] == query.place.node]
-        learnt = next((found for found in known if found is not None), {})
+        learnt: Mapping[str, Any] = next((found for found in known if found is not None), {})
         costs = {"cost_s": learnt.get("cost"), "overhead_s": learnt.get("overhead_s")}
         return summary | {"target_s": None, "reachable_s": None, **costs}
 

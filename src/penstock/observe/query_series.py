@@ -162,8 +162,7 @@ class QuerySeries:
         offered = sum(int(offered) for offered, _ in line["gates"].values())
         kept = sum(int(kept) for _, kept in line["gates"].values())
         arrival_s = line.get("mean_arrival_s")
-        is_known = end_s is not None and arrival_s is not None and kept > 0
-        delay_s = max(0.0, end_s - arrival_s) if is_known else None
+        delay_s = max(0.0, end_s - arrival_s) if end_s is not None and arrival_s is not None and kept > 0 else None
         learnt = self._learnt.get(int(line["batch_id"])) or self._last_learnt
         number = _number
         return [
@@ -223,7 +222,7 @@ class QuerySeries:
         slot = None if moment_s is None else slot_of(moment_s)
         for decision in reversed(self.decisions):
             if decision.get("from_slot") is not None and (slot is None or decision["from_slot"] <= slot):
-                return decision
+                return dict(decision)
         return {"gates": {}, "keep": 1.0 if line.get("keep") is None else line["keep"]}
 
     def count_classes(self, gate: str, batches: int = 50) -> list[tuple[int, int]]:
@@ -245,10 +244,12 @@ def _to_bucket(row: NDArray[np.float64]) -> Bucket | None:
     known = {name: 0.0 if math.isnan(number) else number for name, number in value.items()}
     has_delay = math.isfinite(value["delay_s"])
     kept = int(value["kept"])
+    counts: dict[str, Any] = {name: int(known[name]) for name in ("batches", "offered", "kept", "expired")}
+    lasts: dict[str, Any] = {name: known[name] for name in ("target_s", "cost_s", "overhead_s", "batch_time_s")}
     return Bucket(
         value["end_s"],
         0.0,
-        **{name: int(known[name]) for name in ("batches", "offered", "kept", "expired")},
+        **counts,
         span_s=known["span_s"],
         busy_s=known["took_s"],
         delay_rows=kept if has_delay else 0,
@@ -256,7 +257,7 @@ def _to_bucket(row: NDArray[np.float64]) -> Bucket | None:
         delay_min_s=value["delay_min_s"] if has_delay else math.inf,
         delay_max_s=known["delay_max_s"],
         keep_min=1.0 if math.isnan(value["keep"]) else value["keep"],
-        **{name: known[name] for name in ("target_s", "cost_s", "overhead_s", "batch_time_s")},
+        **lasts,
     )
 
 

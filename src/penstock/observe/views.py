@@ -157,7 +157,7 @@ _MOST_CLASSES = 32
 
 def list_decisions(series: QuerySeries, count: int = 30, decider: str = "the controller") -> list[dict[str, Any]]:
     """Return the last decisions, the newest first, each with its reason."""
-    listed = []
+    listed: list[dict[str, Any]] = []
     for decision in reversed(series.decisions):
         if len(listed) == count:
             break

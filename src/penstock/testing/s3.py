@@ -239,7 +239,8 @@ def _serve(port: int) -> None:
         def log(self, *_: Any, **__: Any) -> None:  # nobody reads it
             return
 
-    application = _Unreliable(moto.server.DomainDispatcherApplication(moto.server.create_backend_app))
+    backends: Any = moto.server
+    application = _Unreliable(backends.DomainDispatcherApplication(backends.create_backend_app))
     server = make_server("127.0.0.1", port, application, threaded=True, request_handler=Handler)
     parent = os.getppid()
 

@@ -268,7 +268,7 @@ class SharedStoreContract(StoreContract):
 
         with ThreadPoolExecutor(8) as pool:
             for name in map(str, range(5)):
-                assert sum(pool.map(lambda number, name=name: create(name, number), range(8))) == 1  # type: ignore[misc]
+                assert sum(pool.map(lambda number, name=name: create(name, number), range(8))) == 1
 
 
 def _error_of(call: Callable[[], object]) -> OSError | None:

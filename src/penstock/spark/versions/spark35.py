@@ -25,7 +25,8 @@ class Spark35(Spark40):
 
     def expression(self, jvm: Any, column: Column) -> Any:  # noqa: ARG002 - newer versions need it
         """Return the Catalyst expression of a column."""
-        return column._jc.expr()
+        java: Any = column._jc
+        return java.expr()
 
     def dataset(self, jvm: Any, java_session: Any, plan: Any) -> Any:
         """Return Java's Dataset of a logical plan."""
