@@ -144,8 +144,9 @@ def _kill(cluster: StandaloneCluster, kills: int, query: Any, journal: Path, *, 
         time.sleep(chance.uniform(0.0, 2.0))
         ended = _count(journal)
         cluster.kill_executor(chance.randrange(2), is_polite=is_polite and number % 2 == 0)
-        # Each kill has a batch of its own, and the next one a batch in which the new executor takes part.
-        _wait(lambda ended=ended: _count(journal) >= ended + 2, query, "no batch ended after a kill")
+        _wait(lambda ended=ended: _count(journal) > ended, query, "no batch ended after a kill")
+    ended = _count(journal)
+    _wait(lambda: _count(journal) > ended, query, "no batch ended after the last kill")
 
 
 def _count(journal: Path) -> int:

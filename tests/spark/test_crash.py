@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="the replay source needs Spark 4.2")
+
 from penstock.drop.hashing import gate_seed, uniform, xxhash64
 from penstock.drop.tables import BatchTable, SlotRing
 from penstock.drop.units import WholeWindows, WindowRing

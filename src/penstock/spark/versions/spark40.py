@@ -22,16 +22,19 @@ class Spark40(Spark41):
 
     def arrow_udf(self, function: Callable[..., Any], result: str) -> Any:
         """Return a function over iterators of tuples of Arrow arrays as one over pandas series."""
-        from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf  # noqa: PLC0415 - needs pandas
+        import pandas as pd  # noqa: PLC0415 - only these versions need it here
+        from pyspark.sql.pandas.functions import pandas_udf  # noqa: PLC0415
 
         over_series: Any = _over_series(function)
-        return pandas_udf(over_series, result, PandasUDFType.SCALAR_ITER)
+        # Spark reads the kind of a function from its hints, which must be types and not their names.
+        over_series.__annotations__ = {"batches": Iterator[tuple[pd.Series, ...]], "return": Iterator[pd.Series]}
+        return pandas_udf(over_series, result)
 
 
 def _over_series(function: Callable[..., Any]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return the same function for pandas series; a null is a NaN there, and comes back as null."""
 
-    def call(batches: Iterator[Any]) -> Iterator[Any]:
+    def call(batches):  # type: ignore[no-untyped-def]
         import pyarrow as pa  # noqa: PLC0415 - this runs in a worker
 
         arrays = (tuple(pa.Array.from_pandas(series) for series in batch) for batch in batches)
