@@ -28,7 +28,7 @@ class Spark40(Spark41):
         over_series: Any = _over_series(function)
         # Spark reads the kind of a function from its hints, which must be types and not their names.
         over_series.__annotations__ = {"batches": Iterator[tuple[pd.Series, ...]], "return": Iterator[pd.Series]}
-        return pandas_udf(over_series, result)
+        return pandas_udf(over_series, result)  # type: ignore[call-overload] # it reads the function's hints
 
 
 def _over_series(function: Callable[..., Any]) -> Callable[[Iterator[Any]], Iterator[Any]]:
