@@ -31,7 +31,7 @@ def report(
     observatory = Observatory(directories)
     data = embed(observatory)
     if html is not None:
-        from penstock.dashboard.page import render_report_page  # noqa: PLC0415
+        from penstock.dashboard.html_page import render_report_page  # noqa: PLC0415
 
         try:
             html.write_text(render_report_page(data), encoding="utf-8")

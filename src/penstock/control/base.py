@@ -223,8 +223,12 @@ class Controller(ABC):
         self.delay_target_s = check_target(delay_target_s)
 
     def learnt(self) -> dict[str, float]:
-        """Return what it knows of its engine, for people: ``cost_s``, ``overhead_s``, ``batch_time_s``, what of them it has."""
-        return {}
+        """Return what it knows of its engine, for people: ``cost_s``, ``overhead_s``, ``batch_time_s``, what of them it has.
+
+        A controller with a ``model`` of both costs and a ``batch_time_s`` has nothing to do.
+        """
+        model, batch_time_s = getattr(self, "model", None), getattr(self, "batch_time_s", None)
+        return {} if model is None or batch_time_s is None else describe_model(model, batch_time_s)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self
 
-from penstock.control.base import SHORTEST_S, AgeRule, Controller, Decision, Observation, describe_model
+from penstock.control.base import SHORTEST_S, AgeRule, Controller, Decision, Observation
 from penstock.control.batch_clock import BatchClock
 from penstock.control.row_ramp import RowRamp
 from penstock.control.source_lag import SourceLag, smooth_rate
@@ -311,10 +311,6 @@ class MicroBatch(Controller):
                 "kept until batches prove short; give a first cost to keep more from the start"
             )
         return None
-
-    def learnt(self) -> dict[str, float]:
-        """Return the cost of a row and the overhead of a batch."""
-        return describe_model(self.model, self.batch_time_s)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.dashboard.page import render_live_page, render_report_page
+from penstock.dashboard.html_page import render_live_page, render_report_page
 
 __all__ = ["render_live_page", "render_report_page"]

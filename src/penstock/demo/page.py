@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.dashboard.page import render_report_page
+from penstock.dashboard.html_page import render_report_page
 from penstock.demo.summary import Demo
 
 __all__ = ["render_page"]
