@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.observe import QuerySeries
-    from penstock.observe.reasons import Explanation
+    from penstock.observe.explanation import Explanation
 
 __all__ = ["explain"]
 
@@ -38,7 +38,7 @@ def explain(
 
 
 def _explain(series: QuerySeries, batch: int | None, location: str) -> tuple[int, Explanation]:
-    from penstock.observe.reasons import explain_batch  # noqa: PLC0415
+    from penstock.observe.explanation import explain_batch  # noqa: PLC0415
 
     if not series.recent:
         raise PenstockError(f"the journal in {location} has no batch yet")

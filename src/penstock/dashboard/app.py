@@ -14,8 +14,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from penstock.dashboard.access import Guard
-from penstock.dashboard.feed import Feed
 from penstock.dashboard.html_page import CONTENT_TYPES, SCRIPTS, STYLES, read_static, render_live_page
+from penstock.dashboard.news_feed import Feed
 from penstock.observe.observatory import Observatory
 
 if TYPE_CHECKING:

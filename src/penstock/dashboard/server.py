@@ -12,7 +12,7 @@ import uvicorn
 
 from penstock.dashboard.access import is_loopback
 from penstock.dashboard.app import build_app
-from penstock.dashboard.feed import Feed
+from penstock.dashboard.news_feed import Feed
 from penstock.errors import PenstockError
 from penstock.observe.observatory import Observatory
 

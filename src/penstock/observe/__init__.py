@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.observe.discovery import JournalPlace, find_journals
+from penstock.observe.explanation import explain_batch
 from penstock.observe.journal_tail import JournalTail
 from penstock.observe.observatory import Observatory
 from penstock.observe.query_series import QuerySeries
-from penstock.observe.reasons import explain_batch
 
 __all__ = ["JournalPlace", "JournalTail", "Observatory", "QuerySeries", "explain_batch", "find_journals"]

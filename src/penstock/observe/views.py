@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.observe.downsampling import Buckets, assign_buckets, break_gaps
+from penstock.observe.explanation import explain_batch, explain_shortly
 from penstock.observe.query_series import QuerySeries
-from penstock.observe.reasons import explain_batch, explain_shortly
 
 __all__ = ["list_decisions", "plain", "summarise", "trace"]
 

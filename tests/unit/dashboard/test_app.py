@@ -16,7 +16,7 @@ pytest.importorskip("httpx2")
 from starlette.testclient import TestClient
 
 from penstock.dashboard.app import build_app
-from penstock.dashboard.feed import Feed
+from penstock.dashboard.news_feed import Feed
 from penstock.journal import Journal
 from penstock.observe import Observatory
 from tests.journals import make_records, write_journal

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.observe.reasons import explain_batch, explain_shortly
+from penstock.observe.explanation import explain_batch, explain_shortly
 
 LEARNT = {"cost_s": 0.0005, "overhead_s": 0.1, "batch_time_s": 1.0}
 
