@@ -59,7 +59,7 @@ def test_metrics_are_the_ledger_by_batch_and_by_arrival(
             two.writeStream.format("noop").option("checkpointLocation", tmp_path / "two").queryName("two"), by="arrival"
         )
         for query, label in ((first, "<b>"), (second, "two")):
-            wait_until(lambda label=label: (read(registry, "penstock_batches_total", query=label) or 0) > 4, query)
+            wait_until(lambda label=label: (read(registry, "penstock_batches_total", query=label) or 0) > 3, query)
         assert read(registry, "penstock_query_active", query="<b>") == 1.0
     rows: dict[str, list[int]] = {"one": [0, 0], "two": [0, 0]}
     for row in shedder.report().table.to_pylist():
@@ -75,8 +75,8 @@ def test_metrics_are_the_ledger_by_batch_and_by_arrival(
             read(registry, "penstock_rows_shed_total", query=label, gate=gate, reason=r) or 0 for r in ("overload", "expired")
         ]
         assert sum(shed) == offered - kept
-        assert (read(registry, "penstock_delay_seconds_count", query=label) or 0) > 3
-        assert (read(registry, "penstock_batch_seconds_count", query=label) or 0) > 3
+        assert (read(registry, "penstock_delay_seconds_count", query=label) or 0) > 2
+        assert (read(registry, "penstock_batch_seconds_count", query=label) or 0) > 2
         assert read(registry, "penstock_query_active", query=label) == 0.0
         assert read(registry, "penstock_decision_errors_total", query=label) == 0
         assert shown[f"penstock.{name}.{gate}.rows_offered"] == offered
