@@ -16,8 +16,11 @@ PAGE = PACKAGE.parents[1] / "docs" / "troubleshooting.md"
 SAY = {"Warn", "info", "note", "warn", "warning"}
 """What says something: an instruction, a logger, a driver, a list of notes."""
 PASS_ON = {
+    ("cluster/channels.py", "watch"),
+    ("cluster/node.py", "_run_queries"),
     ("cluster/node.py", "run"),
     ("cluster/node_query.py", "count"),
+    ("coordination/cluster_coordinator.py", "step"),
     ("coordination/coordinator.py", "_plan"),
     ("coordination/coordinator.py", "step"),
     ("coordination/message_exchange.py", "note"),
@@ -30,9 +33,11 @@ PASS_ON = {
     ("decision/driver.py", "carry_out"),
     ("decision/gate_state.py", "update"),
     ("decision/loss_ceiling.py", "hold"),
+    ("feedback/publisher.py", "_guard"),
     ("journal/journal.py", "__init__"),
+    ("journal/queued_writer.py", "_run_beside"),
     ("metrics/journal_poll.py", "_complain"),
-    ("spark/arrival_driver.py", "_take_in"),
+    ("spark/reported_driver.py", "_take_in"),
     ("spark/batch_driver.py", "_plan"),
     ("spark/query_driver.py", "explain_end"),
     ("spark/query_driver.py", "guard"),
@@ -49,7 +54,7 @@ WORDS = {
     ("decision/core.py", "learn"),
     ("decision/loss_ceiling.py", "hold"),
     ("drop/shares.py", "warn"),
-    ("journal/journal.py", "_read"),
+    ("journal/files.py", "read_state"),
     ("metrics/journal_poll.py", "refresh"),
     ("network/drops.py", "_refuse"),
     ("network/drops.py", "derive_drops"),
@@ -66,7 +71,7 @@ _FEWEST_LETTERS = 8
 def read_pieces(node: ast.expr) -> list[str]:
     """Return the fixed pieces of a text; none if it is no text."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return [piece for piece in re.split(r"%[srd]", node.value) if piece]
+        return [piece for piece in re.split(r"%[srdg]", node.value) if piece]
     if isinstance(node, ast.JoinedStr):
         return [piece for value in node.values for piece in read_pieces(value)]
     if isinstance(node, ast.BinOp):

@@ -31,6 +31,7 @@ _SLACK, _DECAY = 1.5, 0.98
 """The margin is this many times what the slowest of the last writes took."""
 
 
+# long because a decision is made, shared, confirmed, taken back and relieved here
 class ByArrival(QueryCore):
     """Decides when a batch has ended, for the rows that arrive a little later.
 

@@ -18,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.feedback.rate_record import RateRecord, RateView, decode_record
 from penstock.kafka.topic_log import KafkaTopicLog
 
-__all__ = ["RATES_TOPIC", "WEIGHT_HEADER", "AdmittedRate", "choose_weight"]
+__all__ = ["AdmittedRate", "RATES_TOPIC", "WEIGHT_HEADER", "choose_weight"]
 
 WEIGHT_HEADER = "penstock-weight"
 RATES_TOPIC = "penstock-rates"

@@ -28,8 +28,8 @@ from penstock.spark.accumulator_metrics import AccumulatorExporter
 from penstock.spark.arrival_driver import ArrivalDriver, build_arrival_driver
 from penstock.spark.batch_driver import BatchDriver, BatchFunction
 from penstock.spark.checkpoint import find_open_batch
+from penstock.spark.connect.connect_gate import build_connect_gate
 from penstock.spark.connect.detection import is_connect, refuse_connect
-from penstock.spark.connect.gate import build_connect_gate
 from penstock.spark.connect.start import is_connect_backfill, start_over_connect
 from penstock.spark.dead_letters.letter_writer import add_letters
 from penstock.spark.dead_letters.targets import parse_target

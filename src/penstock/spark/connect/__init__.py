@@ -1,9 +1,9 @@
 """Gates over public functions only, for Spark Connect and whatever else forbids the JVM.
 
-The classic gate reads a table that its driver replaces inside the plan. Here the table is a file of one row, which a scalar
-subquery reads before every batch, so no batch compiles anything anew. Rows are counted by observed metrics, which come with
-Spark's progress. ``gate`` has the filter, ``table_file`` the file, ``driver`` the loop, which runs in the client, and ``start``
-puts them together. Decisions take effect by arrival.
+The classic gate reads a table that its driver replaces inside the plan. Here the table is a file of one row (``table_file``), which
+a scalar subquery reads before every batch, so no batch compiles anything anew. Rows are counted by observed metrics, which come
+with Spark's progress. ``connect_gate`` has the filter, ``connect_driver`` the loop, which runs in the client, and ``start`` puts
+them together. Decisions take effect by arrival.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.decision import ByArrival
 from penstock.errors import PenstockError
-from penstock.spark.connect.driver import MARGIN_S, ConnectDriver
-from penstock.spark.connect.gate import ConnectGate
+from penstock.spark.connect.connect_driver import MARGIN_S, ConnectDriver
+from penstock.spark.connect.connect_gate import ConnectGate
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

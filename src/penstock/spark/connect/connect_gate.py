@@ -33,6 +33,7 @@ _NO_SLOT = 1 << 60
 _UNIT = 2.0**-53
 
 
+# long because it is the filter, its counts and what drivers ask of a gate
 class ConnectGate:
     """One location where rows are dropped, without the JVM. It offers what drivers need of the classic ``Gate``."""
 

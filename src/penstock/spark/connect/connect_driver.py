@@ -11,7 +11,7 @@ from penstock.control.base import GateCount
 from penstock.decision import ByArrival
 from penstock.drop.tables import KeepTable, slot_start_s
 from penstock.journal.records import DecisionRecord
-from penstock.spark.connect.gate import ConnectGate
+from penstock.spark.connect.connect_gate import ConnectGate
 from penstock.spark.connect.listener import report_text
 from penstock.spark.progress import Progress
 from penstock.spark.query_driver import QueryDriver
