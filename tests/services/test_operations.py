@@ -310,7 +310,7 @@ def test_several_outputs_of_one_function(keep: float | None, spark: SparkSession
         ({"availableNow": True}, "keep"),
         ({"availableNow": True}, "shed"),
         ({"once": True}, "keep"),
-    ],  # once is one batch, the first
+    ],  # once: one batch
 )
 def test_a_backfill_is_no_overload(
     trigger: dict[str, bool], backfill: Any, spark: SparkSession, files: Path, tmp_path: Path
