@@ -6,10 +6,22 @@ import argparse
 import json
 import random
 import time
+from typing import Any
 
 from confluent_kafka import Producer
 
 from penstock.feedback import AdmittedRate
+
+
+def send(producer: Producer, topic: str, **message: Any) -> None:
+    """Write a row; wait while as many are under way as the client holds."""
+    while True:
+        try:
+            producer.produce(topic, **message)
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            return
 
 
 def main() -> None:
@@ -32,7 +44,7 @@ def main() -> None:
             weight = 1.0 if told is None else told.sample(made)
             if weight is not None:
                 headers = AdmittedRate.headers(weight)
-                producer.produce(options.topic, value=json.dumps(row), key=str(row["user"]), headers=headers)
+                send(producer, options.topic, value=json.dumps(row), key=str(row["user"]), headers=headers)
                 sent += 1
         last_s = now_s
         producer.poll(0.01)
