@@ -216,6 +216,7 @@
   function renderDecisions(d) {
     const open = new Set([...document.querySelectorAll("#decisions details[open]")].map((item) => item.dataset.key));
     const list = $("decisions").querySelector("ol"), top = list ? list.scrollTop : 0;
+    const focused = list && list.contains(document.activeElement) ? document.activeElement.closest("details").dataset.key : null;
     const items = d.decisions.map((one) => {
       const key = `${one.batch}/${one.slot}`;
       const rows = [["seen", one.seen], ["decided", one.decided], ["happened", one.happened]].filter(([, text]) => text);
@@ -226,7 +227,10 @@
     });
     fill($("decisions"), make("h2", {}, "Decisions, and why"), items.length ? make("ol", { class: "decisions" }, items) : make("p", { class: "quiet" }, "No decision yet."));
     const again = $("decisions").querySelector("ol");
-    if (again) again.scrollTop = top;
+    if (!again) return;
+    again.scrollTop = top;
+    const item = focused === null ? null : [...again.querySelectorAll("details")].find((one) => one.dataset.key === focused);
+    if (item) item.querySelector("summary").focus({ preventScroll: true });
   }
   function renderGates(s) {
     const meter = (share) => make("td", { class: "meter" }, make("span", { class: "share", "aria-hidden": "true" }, (() => { const bar = make("i"); bar.style.width = `${100 * (share || 0)}%`; return bar; })()), P.share(share));
