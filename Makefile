@@ -29,6 +29,7 @@ endif
 
 # Against real services, in a process of its own. What cannot be had here (no Maven, no network) is skipped, in a line each.
 test-services: $(READY) java
+	@tests/services/fetch_packages.sh
 	$(BIN)/python -m pytest tests/services -rs $(ARGS)
 
 # The Spark tests on each older version, one after the other: make test-matrix VERSIONS="4.0 4.2" ARGS="-k gate".
