@@ -51,15 +51,6 @@ def test_something_else_than_a_dataframe() -> None:
         Shedder("2s").gate([1, 2])  # type: ignore[arg-type]
 
 
-def test_spark_connect() -> None:
-    class Remote:
-        """Stands for a DataFrame of Spark Connect, whose module is all that is looked at."""
-
-    Remote.__module__ = "pyspark.sql.connect.dataframe"
-    with refused("Spark Connect is not supported yet"):
-        Shedder("2s").gate(Remote())  # type: ignore[arg-type]
-
-
 def test_a_stopped_session(ticks: Ticks, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = ticks()
     monkeypatch.setattr(stream.sparkSession._sc, "_jsc", None)  # what stop() does
