@@ -27,7 +27,7 @@ def headline(detail: Mapping[str, Any]) -> str:
     summary, decisions = detail["summary"], detail["decisions"]
     if not summary["batches"]:
         return "no batch yet"
-    keep = summary["keep"]
+    keep = decisions[0]["keep"] if decisions else summary["keep"]
     text = "keeps everything" if keep is None or keep >= 0.9995 else f"sheds {share(1.0 - keep)} of the rows"
     return f"{text}: {decisions[0]['reason']}" if decisions else text
 

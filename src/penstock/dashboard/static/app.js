@@ -194,10 +194,10 @@
     renderGates(s);
   }
   function renderWhy(d, s) {
-    const late = isLate(s), last = d.decisions[0], shedding = s.keep !== null && s.keep < 0.9995;
+    const late = isLate(s), last = d.decisions[0], keep = last ? last.keep : s.keep, shedding = keep !== null && keep < 0.9995;
     const box = $("why");
     box.className = "why" + (late ? " late-now" : shedding ? " shedding" : "");
-    const headline = s.batches === 0 ? "Waiting for the first batch." : shedding ? `Shedding ${P.share(1 - s.keep)} of the rows.` : "Keeping everything.";
+    const headline = s.batches === 0 ? "Waiting for the first batch." : shedding ? `Shedding ${P.share(1 - keep)} of the rows.` : "Keeping everything.";
     const target = s.delay_s === null || s.target_s === null ? "" : late ? ` The delay of ${P.seconds(s.delay_s)} is above ${s.reachable_s ? `${P.seconds(s.reachable_s)}, which is held instead of the target of ${P.seconds(s.target_s)}` : `the target of ${P.seconds(s.target_s)}`}.` : "";
     const reason = last ? ` ${last.reason[0].toUpperCase()}${last.reason.slice(1)}.` : "";
     fill(box, make("b", {}, headline), reason + target);

@@ -16,7 +16,8 @@
       const lane = lanes[part.lane] || lanes[lanes.length - 1];
       place[part.name] = { x: LEFT + 12 + part.column * ACROSS, y: lane.top + HEAD + part.row * DOWN, part };
     }
-    const svg = make("svg", { width, height: top, viewBox: `0 0 ${width} ${top}`, role: "img", "aria-label": describe(drawing) });
+    const scale = room >= 0.7 * width ? Math.min(1, room / width) : 1;  // smaller than that nobody can read it: then it scrolls
+    const svg = make("svg", { width: scale * width, height: scale * top, viewBox: `0 0 ${width} ${top}`, role: "img", "aria-label": describe(drawing) });
     for (const lane of lanes) svg.append(drawLane(lane, width, lane.node.name === drawing.bottleneck));
     const most = Math.max(1e-9, ...drawing.arcs.map((arc) => arc.rate || 0));
     const labels = [];
