@@ -155,7 +155,8 @@ class QuerySeries:
         """Return the columns of a batch."""
         end_s, start_s = line.get("end_s"), line.get("start_s")
         if end_s is None:
-            end_s = seen_s if row is None else float(self._data[row, 0])
+            before_s = math.nan if row is None else float(self._data[row, 0])
+            end_s = before_s if math.isfinite(before_s) else seen_s
         last = self._count - 1 if row is None else row - 1
         last_s = float(self._data[last, 0]) if last >= 0 else math.nan
         begin_s = last_s if math.isfinite(last_s) else start_s

@@ -67,3 +67,10 @@ def test_thousands_of_table_entries_are_not_kept() -> None:
     series.add_line({"kind": "decision", "gates": {"in": [0.5] * 4096}, "keep": 0.5, "batch_id": 0, "controller": {"big": 1}})
     assert series.decisions[0]["gates"] == {}
     assert "controller" not in series.decisions[0]
+
+
+def test_a_batch_whose_end_stays_unknown_has_no_delay() -> None:
+    series = QuerySeries()
+    for _ in range(2):  # a replay writes its record once more
+        series.add_line({"kind": "batch", "batch_id": 0, "gates": {"in": [10, 10]}, "mean_arrival_s": 5.0})
+    assert series.last("delay_s") is None
