@@ -40,6 +40,12 @@ def test_the_wheel_holds_alerts_and_board(files: list[str]) -> None:
     assert {"penstock/metrics/alerts.yml", "penstock/metrics/grafana.json"} <= set(files)
 
 
+def test_the_wheel_holds_the_dashboards_page_and_the_licence_of_its_charts(files: list[str]) -> None:
+    assert {f"penstock/dashboard/static/{name}" for name in ("app.js", "style.css", "uplot.js", "uplot-LICENSE.txt")} <= set(
+        files
+    )
+
+
 def test_the_wheel_holds_every_module(files: list[str]) -> None:
     source = ROOT / "src"
     modules = {path.relative_to(source).as_posix() for path in (source / "penstock").rglob("*.py")}
