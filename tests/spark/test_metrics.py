@@ -91,17 +91,17 @@ def read_spark_metrics(session: SparkSession) -> dict[str, int]:
 
 
 def test_a_journal_that_can_t_be_written_is_seen(ticks: Ticks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.journal.files import JournalFiles
+    from penstock.storage.local_store import LocalStore
 
     registry = prometheus_client.CollectorRegistry()
-    write, is_full = JournalFiles.write, [False]
+    create, is_full = LocalStore.create, [False]
 
-    def fill(self: JournalFiles, name: str, content: bytes, *, exclusive: bool = False) -> None:
+    def fill(self: LocalStore, name: str, content: bytes) -> None:
         if is_full[0]:
             raise OSError(28, "No space left on device")
-        write(self, name, content, exclusive=exclusive)
+        create(self, name, content)
 
-    monkeypatch.setattr(JournalFiles, "write", fill)
+    monkeypatch.setattr(LocalStore, "create", fill)
     with Shedder("2s", controller=Cycle(), metrics=registry) as shedder:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
         query = shedder.foreach_batch(gated, ignore, checkpoint=tmp_path / "cp", name="q")

@@ -73,8 +73,8 @@ def _lengthen(place: JournalPlace) -> str:
 
 
 def _find_remote(location: str) -> JournalPlace:
-    for candidate in (f"{location.rstrip('/')}/penstock", location):
-        names = open_store(candidate, "the journal").list_names()
+    store, address = open_store(location, "the journal"), location.rstrip("/")
+    for candidate, names in ((f"{address}/penstock", store.list_names("penstock")), (location, store.list_names())):
         if OWNER in names or any(FILE_NAME.fullmatch(name) for name in names):
             return JournalPlace(candidate, location.rstrip("/").rpartition("/")[2])
     raise PenstockError(f"there is no journal in {location}: give a journal, or the checkpoint of a job with a shedder")

@@ -232,6 +232,7 @@ class QueryDriver(ABC):
     def append_later(self, records: Sequence[Record]) -> None:
         """Make records durable with the next ones."""
         self.journal.append_later(*records)
+        self._observers.record(records, self.now_s())
 
     def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:
         """Put tables in force."""

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.journal import BatchRecord, DecisionRecord, Journal
-from penstock.journal import journal as journal_module
-from penstock.journal.files import JournalFiles
+from penstock.journal import BatchRecord, DecisionRecord, Journal, writer
 from penstock.metrics.journal_poll import JournalPoll, find_journals
 from penstock.metrics.tally import QueryTally, TallyBook
+from penstock.storage.local_store import LocalStore
 
 
 def batch(number: int, offered: int = 100, kept: int = 40, **more: object) -> BatchRecord:
@@ -54,7 +53,7 @@ def test_a_journal_is_followed(tmp_path: Path) -> None:
 
 def test_the_numbers_are_the_ledgers_whenever_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the journal was compacted, several times, between two looks."""
-    monkeypatch.setattr(journal_module, "_COMPACT_EVERY", 16)
+    monkeypatch.setattr(writer, "COMPACT_EVERY", 16)
     journal = Journal(tmp_path / "penstock", "me", retain=4)
     book, late = TallyBook(), TallyBook()
     poll = JournalPoll([tmp_path], [book])
@@ -161,8 +160,8 @@ def test_only_new_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     book = TallyBook()
     poll = JournalPoll([tmp_path], [book])
     poll.refresh()
-    read, original = [], JournalFiles.read
-    monkeypatch.setattr(JournalFiles, "read", lambda self, name: read.append(name) or original(self, name))  # type: ignore[func-returns-value]
+    read, original = [], LocalStore.read
+    monkeypatch.setattr(LocalStore, "read", lambda self, name: read.append(name) or original(self, name))  # type: ignore[func-returns-value]
     journal.append(batch(1))
     poll.refresh()
     poll.refresh()
