@@ -41,7 +41,7 @@ def main(batches: int = 8) -> tuple[int, int, int]:
     def collect_pairs(df: DataFrame, _: int) -> None:
         pairs.extend((row[0], row[1]) for row in df.select("view_user", "click_user").collect())
 
-    with tempfile.TemporaryDirectory() as checkpoint, Shedder("2s", controller=Half(2.0)) as shedder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as checkpoint, Shedder("2s", controller=Half(2.0)) as shedder:
         # Watermarks go before the gates: behind them they would cover only the rows kept.
         views = open_side("view").withWatermark("view_time", "2 seconds")
         clicks = open_side("click").withWatermark("click_time", "2 seconds")

@@ -42,7 +42,7 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", options.servers)
     clicks = reader.option("subscribe", options.topic).option("startingOffsets", "latest").option("includeHeaders", "true").load()
-    with tempfile.TemporaryDirectory() as checkpoint, Shedder("2s") as shedder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as checkpoint, Shedder("2s") as shedder:
         kept = shedder.gate(clicks, name="clicks", arrival="timestamp", weight_column="w")
         kept = kept.withColumn("w", F.col("w") * pf.source_weight())  # a row that a producer sampled stands for more
         parsed = kept.select(
