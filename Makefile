@@ -23,14 +23,21 @@ ifdef ARGS
 else
 	@status=0; set -x; \
 	$(BIN)/python -m pytest --ignore=tests/spark --numprocesses=2 || status=1; \
-	$(BIN)/python -m pytest tests/spark || status=1; \
+	$(BIN)/python -m pytest tests/spark -m "not apart" || status=1; \
 	exit $$status
 endif
 
 # Against real services, in a process of its own. What cannot be had here (no Maven, no network) is skipped, in a line each.
 test-services: $(READY) java
 	@tests/services/fetch_packages.sh
+ifdef ARGS
 	$(BIN)/python -m pytest tests/services -rs $(ARGS)
+else
+	@status=0; set -x; \
+	$(BIN)/python -m pytest tests/services -rs || status=1; \
+	$(BIN)/python -m pytest tests/spark -m apart || status=1; \
+	exit $$status
+endif
 
 # The Spark tests on each older version, one after the other: make test-matrix VERSIONS="4.0 4.2" ARGS="-k gate".
 test-matrix:

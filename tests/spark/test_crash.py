@@ -154,7 +154,7 @@ def ranks_of(rows: range, partitions: int = 2) -> np.ndarray:
     return np.concatenate([np.arange(size) for size in sizes])
 
 
-@pytest.mark.parametrize("crashed", ["by-batch", "by-arrival", "files"], indirect=True)
+@pytest.mark.parametrize("crashed", ["by-batch", "by-arrival", pytest.param("files", marks=pytest.mark.apart)], indirect=True)
 def test_every_row_has_the_fate_the_journal_gives_it(crashed: Crashed) -> None:
     mode, tmp_path, start_s = crashed.mode, crashed.directory, crashed.start_s
     checkpoint = Checkpoint(tmp_path / "checkpoint")
@@ -249,6 +249,7 @@ def test_windows_stay_whole_through_crashes(crashed: Crashed) -> None:
     assert len(kept) < len(ordinals), "some were dropped"
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("crashed", ["join"], indirect=True)
 def test_keys_of_a_join_stay_whole_through_crashes(crashed: Crashed) -> None:
     tmp_path = crashed.directory
@@ -264,6 +265,7 @@ def test_keys_of_a_join_stay_whole_through_crashes(crashed: Crashed) -> None:
     assert {seq for seq in seen if seq % KEYS in always and seq < read} == {seq for seq in range(read) if seq % KEYS in always}
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("crashed", ["las"], indirect=True)
 def test_las_drops_the_same_rows_through_a_crash(crashed: Crashed) -> None:
     """The plain class of LAS, given what the journal says was known, drops the very rows that are not in the sink."""

@@ -111,6 +111,7 @@ def run(arguments: list[str], environment: dict[str, str], directory: Path) -> s
     )
 
 
+@pytest.mark.apart
 def test_quickstart_runs_where_another_python_is_on_the_path(environment: dict[str, str], tmp_path: Path) -> None:
     code = f"import runpy; print(runpy.run_path({str(EXAMPLES / 'quickstart.py')!r})['main'](batches=3))"
     result = run(["-c", code], environment, tmp_path)
@@ -119,6 +120,7 @@ def test_quickstart_runs_where_another_python_is_on_the_path(environment: dict[s
     assert "Ledger" in result.stdout
 
 
+@pytest.mark.apart
 def test_a_job_whose_workers_run_another_python_ends_in_one_line(environment: dict[str, str], tmp_path: Path) -> None:
     code = (
         "from pyspark.sql import SparkSession\n"

@@ -203,6 +203,7 @@ def test_results_of_a_shed_network_are_a_subset_row_for_row(session: SparkSessio
     assert {2 * start for start, _, _ in windows} <= {2 * START + number for number in np.flatnonzero(on_n[::50]).tolist()}
 
 
+@pytest.mark.apart
 def test_linked_gates_of_windows_decide_alike_after_a_crash(
     session: SparkSession, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
