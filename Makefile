@@ -34,7 +34,7 @@ ifdef ARGS
 	$(BIN)/python -m pytest tests/services -rs $(ARGS)
 else
 	@status=0; set -x; \
-	$(BIN)/python -m pytest tests/services -rs || status=1; \
+	$(BIN)/python -m pytest tests/services -m "not long" -rs || status=1; \
 	$(BIN)/python -m pytest tests/spark -m apart || status=1; \
 	exit $$status
 endif

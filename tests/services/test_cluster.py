@@ -80,7 +80,9 @@ def cluster() -> Iterator[StandaloneCluster]:
 
 
 @pytest.mark.parametrize(
-    ("arm", "kills", "is_restless"), [("aggregate", 3, False), ("function", 2, True)], ids=["killed", "restless"]
+    ("arm", "kills", "is_restless"),
+    [("aggregate", 3, False), pytest.param("function", 2, True, marks=pytest.mark.long)],
+    ids=["killed", "restless"],
 )
 def test_every_row_counts_once_whatever_becomes_of_executors(arm: str, kills: int, is_restless: bool, tmp_path: Path) -> None:
     """In a process of its own: the session of the other tests runs in this one."""
@@ -119,7 +121,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     [
         ("gate", False, "fine"),
         ("load_aware", False, "can't import penstock: send it there with --py-files or --archives, or install it"),
-        ("load_aware", True, "fine"),
+        pytest.param("load_aware", True, "fine", marks=pytest.mark.long),
     ],
 )
 def test_submitted_to_executors_without_penstock(

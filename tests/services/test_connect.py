@@ -29,6 +29,7 @@ from .connect_job import RATE
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
+KILLS = min(3, int(os.environ.get("PENSTOCK_KILLS", "1")))
 
 
 def start(root: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -54,7 +55,7 @@ def list_sink(root: Path) -> pa.Table:
 
 
 def test_every_row_is_judged_by_the_journal_through_kills(tmp_path: Path) -> None:
-    for kill in range(2):
+    for kill in range(KILLS):
         goal = count_batches(tmp_path) + 3 + kill
         job = start(tmp_path, "run", "1000")
         deadline = time.monotonic() + 150.0
@@ -87,7 +88,7 @@ def test_every_row_is_judged_by_the_journal_through_kills(tmp_path: Path) -> Non
     kept_at = dict(zip(numbers.tolist(), range(len(numbers)), strict=True))
     assert sum(kept for record in state.batches.values() for _, kept in record.gates.values()) <= len(kept_at)
     missing = set(range(max(state.batches) + 1)) - set(state.batches)
-    assert len(missing) <= 4, "at most those that ran around a kill are missing in the ledger"
+    assert len(missing) <= 2 * KILLS, "at most those that ran around a kill are missing in the ledger"
     for batch in missing - {0}:
         assert any(f"batch {batch} " in note for note in state.errors), "and the ledger says so"
 

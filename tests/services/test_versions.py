@@ -43,7 +43,9 @@ def run(version: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize(
+    "version", [pytest.param(version, marks=pytest.mark.long if version in ("4.1", "4.2") else ()) for version in OLDER]
+)
 def test_an_older_version_sheds_exactly_and_survives_a_crash(version: str, tmp_path: Path) -> None:
     smoke = str(Path(__file__).parent / "version_smoke.py")
     crashed = run(version, smoke, str(tmp_path), "crash")
@@ -52,6 +54,7 @@ def test_an_older_version_sheds_exactly_and_survives_a_crash(version: str, tmp_p
     assert done.stdout.strip().endswith("fine"), done.stdout + done.stderr[-3000:]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", LAKEHOUSE)
 def test_a_lakehouse_has_every_batch_once(kind: str, tmp_path: Path) -> None:
     version, coordinates = LAKEHOUSE[kind]
