@@ -105,7 +105,7 @@ def run_with_kills(command: list[str], directory: Path, checkpoint: Checkpoint, 
                 job.wait()
 
 
-@pytest.mark.parametrize("mode", ["rows", "buckets"])
+@pytest.mark.parametrize("mode", ["rows", pytest.param("buckets", marks=pytest.mark.long)])
 def test_every_row_has_the_fate_the_journal_gives_it(
     mode: str, request: pytest.FixtureRequest, session: SparkSession, tmp_path: Path
 ) -> None:
@@ -279,7 +279,7 @@ def test_commands_read_what_lies_far_away(
         monkeypatch.setenv(name, value)
     shown = CliRunner().invoke(app, ["watch", f"{s3.url}/seen", "--json"])
     assert shown.exit_code == 0, shown.output
-    assert json.loads(shown.stdout)["offered"] == 10
+    assert json.loads(shown.stdout)["gates"] == {"in": [10, 4]}
     missing = CliRunner().invoke(app, ["watch", f"{s3.url}/nothing", "--json"])
     assert missing.exit_code != 0
     command = [sys.executable, "-m", "penstock", "watch", f"{hdfs.url}/x", "--json"]
