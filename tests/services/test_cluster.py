@@ -120,7 +120,12 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     ("kind", "is_sent", "last"),
     [
         ("gate", False, "fine"),
-        ("load_aware", False, "can't import penstock: send it there with --py-files or --archives, or install it"),
+        pytest.param(
+            "load_aware",
+            False,
+            "can't import penstock: send it there with --py-files or --archives, or install it",
+            marks=pytest.mark.long,
+        ),
         pytest.param("load_aware", True, "fine", marks=pytest.mark.long),
     ],
 )
