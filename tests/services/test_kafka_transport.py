@@ -263,6 +263,7 @@ class Run:
         return [number for file in files for number in pq.read_table(file)["seq"].to_pylist()]
 
 
+@pytest.mark.long
 def test_rows_come_out_once_through_kills_and_restarts_of_the_broker(
     tmp_path: Path, own_broker: KafkaBroker, connector: str
 ) -> None:
