@@ -47,6 +47,18 @@ def broker() -> Iterator[KafkaBroker]:
         started.__exit__(None, None, None)
 
 
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[KafkaBroker]:
+    """A broker of a module's own: it is restarted."""
+    broker = KafkaBroker()
+    try:
+        yield broker.start()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    finally:
+        broker.__exit__(None, None, None)
+
+
 @pytest.fixture(scope="session")
 def connector() -> str:
     """The jars with which Spark reads and writes Kafka, as ``spark.jars`` wants them."""

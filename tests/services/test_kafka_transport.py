@@ -30,7 +30,6 @@ from penstock.kafka.batch_producer import BatchProducer, NoteSlot
 from penstock.kafka.topic_log import COMPACTED, KafkaTopicLog
 from penstock.network import parse_network
 from penstock.testing.kafka import KafkaBroker
-from penstock.testing.maven import UnavailableError
 from tests.mailboxes import NETWORK as FINGERPRINT
 from tests.mailboxes import MailboxContract, Post
 
@@ -57,18 +56,6 @@ transport: {kind: kafka, servers: "ADDRESS", partitions: 2}
 
 def describe_network(address: str, seconds: int = 3600) -> str:
     return NETWORK.replace("ADDRESS", address).replace("RATE", str(RATE)).replace("SECONDS", f"{seconds}s")
-
-
-@pytest.fixture(scope="module")
-def own_broker() -> Iterator[KafkaBroker]:
-    """A broker of its own: it is restarted."""
-    broker = KafkaBroker()
-    try:
-        yield broker.start()
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    finally:
-        broker.__exit__(None, None, None)
 
 
 # -- the messages -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ from penstock.drop.tables import BatchTable, SlotRing
 from penstock.journal import DecisionRecord, JournalState, read_journal
 from penstock.spark.checkpoint import Checkpoint
 from penstock.testing.kafka import KafkaBroker
-from penstock.testing.maven import UnavailableError
 
 from .kafka_crash_job import KEEPS
 
@@ -44,18 +42,6 @@ QUICK_JVM = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 Row = tuple[int, int]
 """Partition and offset."""
-
-
-@pytest.fixture(scope="module")
-def own_broker() -> Iterator[KafkaBroker]:
-    """A broker of its own: it is restarted."""
-    broker = KafkaBroker()
-    try:
-        yield broker.start()
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    finally:
-        broker.__exit__(None, None, None)
 
 
 class LoggingProducer:

@@ -37,4 +37,4 @@ class ConnectListener(StreamingQueryListener):
 
 def report_text(progress: Any) -> str:
     """Return a report as JSON: Connect may give it as a dictionary."""
-    return json.dumps(progress) if isinstance(progress, dict) and not hasattr(progress, "json") else str(progress.json)
+    return str(progress.json) if hasattr(progress, "json") else json.dumps(progress)
