@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
@@ -16,10 +15,10 @@ from penstock.coordination.announcements import Announcements
 from penstock.coordination.dfit import DFit
 from penstock.coordination.mailbox import Mailbox, Message
 from penstock.coordination.manager import Limits
-from penstock.coordination.measurements import Measurements, entries_of
+from penstock.coordination.measurements import entries_of
 from penstock.coordination.reports import Reports, read_rates
+from penstock.coordination.saved_state import SavedState
 from penstock.errors import PenstockError
-from penstock.filesystem import write_atomically
 from penstock.network.clusters import part_of_cluster
 from penstock.network.coefficients import Coefficients
 from penstock.network.model import ARROW, Network
@@ -78,7 +77,7 @@ class ClusterCoordinator:
         state: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.cluster, self._mailbox, self._state, self._clock = cluster, mailbox, state, clock
+        self.cluster, self._mailbox, self._clock = cluster, mailbox, clock
         self._peer = _make_peer(network, cluster, epsilon)
         self._part = part_of_cluster(network, cluster)
         self._nodes = _members(network, cluster)
@@ -96,7 +95,10 @@ class ClusterCoordinator:
         self._sent_s = dict.fromkeys(self._peer.peers, clock())
         self.rejected: Counter[str] = Counter()
         """Messages that made no sense, by sender."""
-        self._restore()
+        self._saved = SavedState(state, self._announcements, self._reports)
+        self._saved.restore(self._nodes)
+        for node in self._reports.measurements:
+            self._learn(node)
 
     @classmethod
     def peers_of(cls, network: Network, cluster: str) -> tuple[str, ...]:
@@ -175,7 +177,7 @@ class ClusterCoordinator:
         number = self._announcements.register(self._divide(limits, rates)) if limits.flows or limits.keep else 0
         if not self._announcements.put_in_force(number):
             return False
-        self._save()
+        self._saved.save()
         return True
 
     def _divide(self, limits: Limits, rates: Mapping[str, float]) -> dict[str, Any]:
@@ -196,7 +198,7 @@ class ClusterCoordinator:
             divided[node] = {"flows": flows, "keep": keep}
         return divided
 
-    # -- messages and state --------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------------
 
     def _send(self) -> None:
         """Send what D-FIT has to say, and a sign of life to clusters and nodes that have received nothing for a while."""
@@ -207,32 +209,6 @@ class ClusterCoordinator:
             if not self._mailbox.send(to, kind, body):
                 self._peer.note_replaced(to, kind)
             self._sent_s[to] = now_s
-
-    def _save(self) -> None:
-        if self._state is None:
-            return
-        measurements = [reported.to_body() for reported in self._reports.measurements.values()]
-        try:
-            write_atomically(
-                self._state, json.dumps({**self._announcements.describe_in_force(), "measurements": measurements}).encode()
-            )
-        except OSError as error:
-            log.warning("the coordinator's state could not be written to %s: %s", self._state, error.strerror)
-
-    def _restore(self) -> None:
-        """Continue with the saved plan and its number; a state that cannot be read is ignored."""
-        if self._state is None or not self._state.exists():
-            return
-        try:
-            content = json.loads(self._state.read_text())
-            measurements = [Measurements.from_body(body) for body in content["measurements"]]
-            self._announcements.resume(content)
-        except (OSError, ValueError, KeyError, TypeError, PenstockError) as error:
-            log.warning("the coordinator's state in %s cannot be used and is ignored: %s", self._state, error)
-            return
-        self._reports.measurements = {reported.node: reported for reported in measurements if reported.node in self._nodes}
-        for node in self._reports.measurements:
-            self._learn(node)
 
     def status(self) -> dict[str, Any]:
         """Return what a person may want to know, as plain JSON values."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import Counter
@@ -24,8 +23,8 @@ from penstock.coordination.measurements import (
     remove_rate_bounds,
 )
 from penstock.coordination.reports import Reports, read_rates
+from penstock.coordination.saved_state import SavedState
 from penstock.errors import PenstockError
-from penstock.filesystem import write_atomically
 from penstock.network.drops import derive_drops
 from penstock.network.facts import Facts
 from penstock.network.model import ARROW, Network
@@ -96,7 +95,7 @@ class Coordinator:
             raise PenstockError(f"there is no planner {method!r}; there are {', '.join(PLANNERS)}")
         self.network = network
         self.method = method
-        self._mailbox, self._state, self._options = mailbox, state, options
+        self._mailbox, self._options = mailbox, options
         self._tolerance = _TOLERANCE.get(method, 0.05)
         self._nodes = tuple(node for node, operators in network.by_node.items() if operators)
         self._entries = {node: entries_of(network, node) for node in self._nodes}
@@ -117,7 +116,10 @@ class Coordinator:
         self.plans_computed = 0
         self.rejected: Counter[str] = Counter()
         """Messages that made no sense, by sender."""
-        self._restore()
+        self._saved = SavedState(state, self._announcements, self._reports)
+        self._saved.restore(self._nodes)
+        for node, reported in self.measurements.items():
+            self._facts = self._facts_of_nodes[node].enter(reported, self._facts)
 
     def _make_planner(self) -> Planner:
         """Return a planner for the network as measured."""
@@ -195,7 +197,7 @@ class Coordinator:
         self._in_force = plan if plan.overloaded else None
         if not self._announcements.put_in_force(self._register(plan) if plan.overloaded else 0):
             return False
-        self._save()
+        self._saved.save()
         return True
 
     def _plan(self, rates: Mapping[str, float]) -> Plan | None:
@@ -260,35 +262,6 @@ class Coordinator:
         keep[[index[name] for name in plan.keep]] = list(plan.keep.values())
         passing = flows.propagate(np.array([plan.rates[name] for name in flows.inputs]), keep).tolist()
         return dict(zip(index, passing, strict=True))
-
-    # -- state ---------------------------------------------------------------------------------------------------------
-
-    def _save(self) -> None:
-        if self._state is None:
-            return
-        content = {
-            **self._announcements.describe_in_force(),
-            "measurements": [measurements.to_body() for measurements in self.measurements.values()],
-        }
-        try:
-            write_atomically(self._state, json.dumps(content).encode())
-        except OSError as error:
-            log.warning("the coordinator's state could not be written to %s: %s", self._state, error.strerror)
-
-    def _restore(self) -> None:
-        """Continue with the saved plan and its number; a state that cannot be read is ignored."""
-        if self._state is None or not self._state.exists():
-            return
-        try:
-            content = json.loads(self._state.read_text())
-            measurements = [Measurements.from_body(body) for body in content["measurements"]]
-            self._announcements.resume(content)
-        except (OSError, ValueError, KeyError, TypeError, PenstockError) as error:
-            log.warning("the coordinator's state in %s cannot be used and is ignored: %s", self._state, error)
-            return
-        self._reports.measurements = {reported.node: reported for reported in measurements if reported.node in self._nodes}
-        for node, reported in self.measurements.items():
-            self._facts = self._facts_of_nodes[node].enter(reported, self._facts)
 
     def status(self) -> dict[str, Any]:
         """Return what a person may want to know, as plain JSON values."""
