@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from penstock.errors import PenstockError
 from penstock.journal import JournalState, read_journal
-from penstock.journal.files import FILE_NAME, OWNER, list_numbered, unseal
+from penstock.journal.files import list_numbered, unseal
+from penstock.journal.places import JournalPlace, find_places
 from penstock.journal.records import Record, decode
 from penstock.metrics.observers import QueryObserver
 from penstock.storage import open_store
 
-__all__ = ["JournalPoll", "find_journals"]
+__all__ = ["JournalPoll"]
 
 log = logging.getLogger("penstock")
 
-_DEPTH = 3
 _OVERLAP = 64
 _FAILURE = ": could not "
 _MOST_COMPLAINTS = 1_000
@@ -94,7 +94,7 @@ class JournalPoll:
         missing: list[PenstockError] = []
         for directory in self._directories:
             try:
-                names |= dict(find_journals(directory))
+                names |= {place.location: _name(place) for place in find_places(directory)}
             except PenstockError as error:
                 missing.append(error)
         for location in [location for location in self._followed if location not in names]:
@@ -203,60 +203,14 @@ def _read_new(location: str, names: Sequence[str], state: JournalState) -> list[
     return records
 
 
-def find_journals(directory: str | Path) -> list[tuple[str, str]]:
-    """Return (location, name) of the journals in a directory: a journal, a checkpoint, or anything that holds some.
-
-    Raises
-    ------
-    PenstockError
-        If there is no such directory.
-    """
-    text = str(directory)
-    if "://" in text:
-        places = [place for place in (f"{text.rstrip('/')}/penstock", text) if _holds_journal(place)]
-        return [(places[0], text.rstrip("/").rpartition("/")[2])] if places else []
-    path = Path(text).absolute()
-    if not path.is_dir():
-        raise PenstockError(f"there is no directory {directory}")
-    if (path / "network.json").is_file():
-        journals = sorted(path.glob("nodes/*/queries/*/penstock"))
-        return [
-            (str(journal), f"{journal.parents[2].name}/{journal.parent.name}") for journal in journals if _is_journal(journal)
-        ]
-    return list(_walk(path, _DEPTH))
-
-
-def _walk(path: Path, depth: int) -> Iterator[tuple[str, str]]:
-    if _is_journal(path / "penstock"):
-        yield str(path / "penstock"), path.name
-    elif _is_journal(path):
-        yield str(path), path.parent.name if path.name == "penstock" else path.name
-    elif depth and not (path / "offsets").is_dir():  # a checkpoint without a journal has none deeper down either
-        try:
-            folders = sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
-        except OSError:
-            return
-        for folder in folders:
-            yield from _walk(folder, depth - 1)
-
-
-def _is_journal(path: Path) -> bool:
-    try:
-        return (path / OWNER).is_file() or any(FILE_NAME.fullmatch(file.name) for file in path.glob("????????????*.json"))
-    except OSError:
-        return False
-
-
-def _holds_journal(location: str) -> bool:
-    return any(name == OWNER or FILE_NAME.fullmatch(name) for name in open_store(location, "the journal").list_names())
+def _name(place: JournalPlace) -> str:
+    """Return what a query is called in a label: its name, on a node of a network behind that of the node."""
+    return place.name if place.node is None else f"{place.node}/{Path(place.location).parent.name}"
 
 
 def _changed_s(location: str) -> float | None:
-    """Return when a local journal was last written; every write renames a file into it."""
-    try:
-        return Path(location).stat().st_mtime
-    except OSError:
-        return None
+    """Return when a journal was last written, where its storage can tell; every write adds a file."""
+    return open_store(location, "the journal").changed_s()
 
 
 def _last_committed(location: str) -> int | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.observe.discovery import JournalPlace, find_journals
+from penstock.journal.places import JournalPlace
+from penstock.observe.discovery import find_journals
 from penstock.observe.explanation import explain_batch
 from penstock.observe.journal_tail import JournalTail
 from penstock.observe.observatory import Observatory

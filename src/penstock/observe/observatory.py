@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import JournalError, PenstockError
-from penstock.observe.discovery import JournalPlace, find_journals, is_run_directory, name_apart
+from penstock.journal.places import JournalPlace, is_run_directory
+from penstock.observe.discovery import find_journals, name_apart
 from penstock.observe.journal_tail import JournalTail
 from penstock.observe.network_view import Parts, draw_network, read_parts
 from penstock.observe.views import list_decisions, summarise, trace

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.journal import BatchRecord, DecisionRecord, Journal, writer
-from penstock.metrics.journal_poll import JournalPoll, find_journals
+from penstock.metrics.journal_poll import JournalPoll
 from penstock.metrics.tally import QueryTally, TallyBook
 from penstock.storage.local_store import LocalStore
 
@@ -127,12 +127,18 @@ def test_where_journals_are_found(tmp_path: Path) -> None:
         Journal(tmp_path / place / "penstock", "me").close()
     Journal(tmp_path / "alone", "me").close()
     (tmp_path / "net" / "network.json").write_text("{}")
-    assert [name for _, name in find_journals(tmp_path / "net")] == ["n1/q--r", "n2/s"]
-    assert [name for _, name in find_journals(tmp_path / "jobs")] == ["a", "b"]
-    assert [name for _, name in find_journals(tmp_path / "jobs" / "eu" / "a" / "penstock")] == ["a"]
-    assert [name for _, name in find_journals(tmp_path / "alone")] == ["alone"]
+
+    def names(directory: Path) -> list[str]:
+        book = TallyBook()
+        JournalPoll([directory], [book]).refresh()
+        return [tally.label for tally in book.tallies]
+
+    assert names(tmp_path / "net") == ["n1/q--r", "n2/s"]
+    assert names(tmp_path / "jobs") == ["a", "b"]
+    assert names(tmp_path / "jobs" / "eu" / "a" / "penstock") == ["a"]
+    assert names(tmp_path / "alone") == ["alone"]
     with pytest.raises(PenstockError, match="there is no directory"):
-        find_journals(tmp_path / "nothing")
+        names(tmp_path / "nothing")
 
 
 def test_a_directory_that_is_gone_does_not_hide_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
