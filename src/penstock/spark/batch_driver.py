@@ -188,12 +188,12 @@ class GateCounter:
         """Return what the batch did at the gates."""
         try:
             plan = running.plan()
-            counts = self._counter.read(plan)
-            if self._watch.has_repeats(running.job_ids()):
+            counts, jobs = self._counter.read(plan), running.job_ids()
+            if self._watch.has_repeats(jobs):
                 counts |= self._count_once(running, df, plan)
-                self._jobs = len(running.job_ids())
+                self._jobs = len(running.job_ids())  # counting again has started some
             else:
-                counts = self._check(df, plan, counts, len(running.job_ids()))
+                counts = self._check(df, plan, counts, len(jobs))
         finally:
             readings = self._take_readings()  # else they would count for the next batch
         return BatchCounts(counts, readings)
