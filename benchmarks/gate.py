@@ -30,14 +30,16 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Bar, Result, Row
 from benchmarks.support.timing import best_of, pin_to_one_core
+from penstock.decision.gate_state import SlotGate
 from penstock.drop.priorities import Priorities
+from penstock.drop.tables import slot_of, to_micros
 from penstock.spark.fresh_session import fresh_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["plot", "run"]
+__all__ = ["apply_gate", "base_rows", "plot", "run", "scan", "spread_decisions"]
 
 _ROWS, _QUICK_ROWS, _PYTHON_SHARE = 30_000_000, 5_000_000, 10
 _DECISIONS = 200
@@ -51,9 +53,11 @@ def run(*, quick: bool, say: Say) -> Result:
     with pin_to_one_core(), fresh_session("gate", 1) as (spark, _):
         native = _native_arms(spark, rows)
         say(f"{len(native)} arms of {rows:,} rows in turn")
-        times = best_of({name: _scan(df) for name, df in native.items()}, rounds=6 if quick else 9, warm_up=4)
+        times = best_of({name: scan(df) for name, df in native.items()}, rounds=6 if quick else 9, warm_up=4)
         say(f"mapInArrow on {rows // _PYTHON_SHARE:,} rows")
-        python = {"mapInArrow": _scan(_base(spark, rows // _PYTHON_SHARE).mapInArrow(_drop_half, "id bigint, arrival timestamp"))}
+        python = {
+            "mapInArrow": scan(base_rows(spark, rows // _PYTHON_SHARE).mapInArrow(_drop_half, "id bigint, arrival timestamp"))
+        }
         slow = best_of(python, rounds=2 if quick else 4, warm_up=1)
     return _result(
         {name: total_s / rows for name, total_s in times.items()} | {"mapInArrow": slow["mapInArrow"] * _PYTHON_SHARE / rows}
@@ -75,7 +79,7 @@ def _result(cost_s: dict[str, float]) -> Result:
     return Result("gate", rows, bars)
 
 
-def _base(spark: SparkSession, rows: int) -> DataFrame:
+def base_rows(spark: SparkSession, rows: int) -> DataFrame:
     """Return row numbers, with arrival times that end now."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's own convention
 
@@ -87,26 +91,25 @@ def _base(spark: SparkSession, rows: int) -> DataFrame:
 def _native_arms(spark: SparkSession, rows: int) -> dict[str, DataFrame]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    base = _base(spark, rows)
+    base = base_rows(spark, rows)
     priorities = Priorities(F.col("id") % 3, {0: 1.0, 1: 2.0, 2: 4.0})
     return {
         "plain scan": base,
         "rand() < 0.5": base.where(F.rand() < 0.5),
         "rand() < 0.5, arrival read": base.where((F.rand() < 0.5) & (F.unix_micros("arrival") > 0)),
-        "gate by batch": _apply_gate(base, "batch", identity=("id",)),
-        "gate by batch, ages": _apply_gate(base, "ages", by="batch", arrival="arrival", identity=("id",)),
-        "gate by arrival": _apply_gate(base, "arrival", arrival="arrival", identity=("id",), is_bounded=False),
-        "gate by arrival, all columns hashed": _apply_gate(base, "all", arrival="arrival", is_bounded=False),
-        "gate by arrival, bounded": _apply_gate(base, "bounded", arrival="arrival", identity=("id",), is_bounded=True),
-        "gate by arrival, 3 classes": _apply_gate(
+        "gate by batch": apply_gate(base, "batch", identity=("id",)),
+        "gate by batch, ages": apply_gate(base, "ages", by="batch", arrival="arrival", identity=("id",)),
+        "gate by arrival": apply_gate(base, "arrival", arrival="arrival", identity=("id",), is_bounded=False),
+        "gate by arrival, all columns hashed": apply_gate(base, "all", arrival="arrival", is_bounded=False),
+        "gate by arrival, bounded": apply_gate(base, "bounded", arrival="arrival", identity=("id",), is_bounded=True),
+        "gate by arrival, 3 classes": apply_gate(
             base, "classes", arrival="arrival", identity=("id",), priorities=priorities, is_bounded=False
         ),
     }
 
 
-def _apply_gate(df: DataFrame, name: str, by: str = "arrival", **options: Any) -> DataFrame:
-    from penstock.decision.gate_state import SlotGate  # noqa: PLC0415 - belongs to the gate
-    from penstock.drop.tables import slot_of, to_micros  # noqa: PLC0415
+def apply_gate(df: DataFrame, name: str, by: str = "arrival", **options: Any) -> DataFrame:
+    """Put a classic gate on rows, with keeps around one half."""
     from penstock.journal.records import OlderRows  # noqa: PLC0415
     from penstock.spark.gates import GateSpecification, build_gate  # noqa: PLC0415 - needs Spark
 
@@ -122,14 +125,20 @@ def _apply_gate(df: DataFrame, name: str, by: str = "arrival", **options: Any) -
         gate.publish(state.put_in_force(state.entries(1.0), older, to_micros(now_s)))
         return kept
     gate.set_how(by_arrival=True)
-    for number in range(_DECISIONS):  # keeps around one half, over the whole span
-        slot = slot_of(now_s - _SPAN_S * (1 - number / _DECISIONS))
-        state.put_in_force_from(slot, state.entries(0.4 if number % 2 else 0.6))
+    spread_decisions(state, now_s)
     gate.publish(state.tables())
     return kept
 
 
-def _scan(df: DataFrame) -> Callable[[], None]:
+def spread_decisions(state: SlotGate, now_s: float) -> None:
+    """Put decisions in force over the whole span, with keeps around one half."""
+    for number in range(_DECISIONS):
+        slot = slot_of(now_s - _SPAN_S * (1 - number / _DECISIONS))
+        state.put_in_force_from(slot, state.entries(0.4 if number % 2 else 0.6))
+
+
+def scan(df: DataFrame) -> Callable[[], None]:
+    """Return what runs a plan and throws its rows away."""
     return lambda: df.write.format("noop").mode("overwrite").save()
 
 

@@ -53,7 +53,7 @@ def list_refusals(spark: SparkSession, root: Path) -> dict[str, str]:
         "windows": lambda: shedder.gate(rows, name="b", arrival="timestamp", unit=windows),
         "bounded": lambda: shedder.gate(rows, name="c", arrival="timestamp", bounded=True),
         "shed_to": lambda: shedder.gate(rows, name="d", arrival="timestamp", shed_to=root / "shed"),
-        "foreach_batch": lambda: shedder.foreach_batch(gated, print),
+        "foreach_batch": lambda: shedder.foreach_batch(gated, "no function"),
         "write": lambda: shedder.write(gated, "parquet", root / "out"),
         "by batch": lambda: shedder.start(writer, by="batch"),
         "no gate": lambda: shedder.start(rows.writeStream.format("noop")),
@@ -91,6 +91,28 @@ def count_all(spark: SparkSession, root: Path) -> dict[str, Any]:
     return {"counted": counted, "report": str(shedder.report())}
 
 
+def write_by_function(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """Write rows by a function, which runs at the server, and return what came out and what was counted."""
+    output = str(root / "by-function")
+    shedder = Shedder("2s", controller="keep-all", journal=root / "journal-function")
+    rows = spark.readStream.schema("id bigint, kind bigint, arrival timestamp").option("maxFilesPerTrigger", 1)
+    gated = shedder.gate(rows.parquet(str(root / "source")), name="in", arrival="arrival", identity="id")
+    with shedder:
+        shedder.foreach_batch(
+            gated,
+            lambda df, number: df.selectExpr("id", f"{number} AS batch").write.mode("append").parquet(output),
+            checkpoint=root / "checkpoint-function",
+            trigger={"availableNow": True},
+            name="by function",
+        ).awaitTermination(120)
+        deadline = time.monotonic() + 30.0
+        while not len(shedder.report().table) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        kept = shedder.report().table["kept"].to_pylist()
+    written = spark.read.parquet(output).groupBy("batch").count().orderBy("batch").collect()
+    return {"counted": kept, "written": [row["count"] for row in written]}
+
+
 def main() -> None:
     root, what = Path(sys.argv[1]), sys.argv[2]
     spark = SparkSession.builder.remote("local[2]").getOrCreate()
@@ -98,7 +120,7 @@ def main() -> None:
     if what == "run":
         run(spark, root, int(sys.argv[3]))
     else:
-        answer = {"refusals": list_refusals(spark, root), "all": count_all(spark, root)}
+        answer = {"refusals": list_refusals(spark, root), "all": count_all(spark, root), "function": write_by_function(spark, root)}
         (root / "answer.json").write_text(json.dumps(answer))
     spark.stop()
 

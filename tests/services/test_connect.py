@@ -103,7 +103,7 @@ def test_what_cannot_be_had_is_refused_and_all_rows_pass_at_keep_1(tmp_path: Pat
     assert "needs a classic Spark session" in said["windows"]
     assert "bounded=True needs a classic" in said["bounded"]
     assert "shed_to= needs a classic" in said["shed_to"]
-    assert "there is no foreach_batch()" in said["foreach_batch"]
+    assert "needs a function" in said["foreach_batch"]
     assert "there is no write()" in said["write"]
     assert "by arrival" in said["by batch"]
     assert "reads no gate" in said["no gate"]
@@ -112,3 +112,5 @@ def test_what_cannot_be_had_is_refused_and_all_rows_pass_at_keep_1(tmp_path: Pat
     assert answer["all"]["counted"] == {"0": 3_334, "1": 3_333, "2": 3_333}
     assert "10,000" in answer["all"]["report"]
     assert "rows without an arrival time in column 'arrival' are always kept" in answer["all"]["report"]
+    assert sum(answer["function"]["written"]) == 10_000
+    assert answer["function"]["counted"] == answer["function"]["written"]

@@ -325,10 +325,11 @@ class Shedder:
     ) -> StreamingQuery:
         """Start a query that calls ``function(batch_df, batch_id)`` for every batch, with the table set by batch.
 
+        Over Spark Connect the table is set by arrival, as in ``start``, and the function runs at the server.
+
         ``trigger`` is a processing time such as ``"1s"``, or the arguments of ``DataStreamWriter.trigger``.
         """
         check_streaming(df)
-        refuse_connect(df, "foreach_batch()", "use start(df.writeStream.foreachBatch(function)), by arrival")
         if not callable(function):
             raise PenstockError(f"foreach_batch() needs a function of (DataFrame, batch id), got {function!r}")
         writer = df.writeStream.outputMode(output_mode)
@@ -338,6 +339,8 @@ class Shedder:
             writer = writer.queryName(name)
         if (pace := trigger_arguments(trigger)) is not None:
             writer = writer.trigger(**pace)
+        if is_connect(df):
+            return self.start(writer.foreachBatch(function))
         return self._start_by_batch(writer, WriterSettings(writer), function)
 
     def _start_by_batch(self, writer: DataStreamWriter, settings: WriterSettings, function: BatchFunction) -> StreamingQuery:
