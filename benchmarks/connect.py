@@ -1,0 +1,151 @@
+"""What a gate over public functions costs, per row against the classic gate, and per batch over Spark Connect.
+
+- Per row: the plan of ``gate`` (a range of longs with a timestamp, the gate by arrival with 200 decisions, the ``noop`` sink)
+  on one core, with the classic gate and with the one that Spark Connect gets. Both are in one session: the gate over public
+  functions is the same plan whichever way it reaches Spark. The best of several rounds counts, as in ``gate``.
+- Per batch: a Spark Connect server of its own, and a streaming job of batches of 1,000 rows (``rate-micro-batch``, into
+  ``noop``) with the gate and without it, in turn. The time of an arm in a round is the median of the times that Spark
+  reports for its batches (``triggerExecution``), without the first ones; the median round counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.gate import apply_gate, base_rows, scan, spread_decisions
+from benchmarks.support.protocol import Say
+from benchmarks.support.results import Bar, Result, Row
+from benchmarks.support.timing import best_of, pin_to_one_core
+from penstock.errors import PenstockError
+from penstock.spark.fresh_session import fresh_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["run"]
+
+_ROOT = Path(__file__).parents[1]
+_ROWS, _QUICK_ROWS = 30_000_000, 3_000_000
+_ROUNDS, _QUICK_ROUNDS = 7, 2
+_BATCHES, _WARM_UP = 40, 10
+_BATCH_ROWS = 1_000
+_MAX_RATIO, _MAX_ADDED_MS = 3.0, 60.0
+_WAIT_S = 1_200.0
+
+
+def run(*, quick: bool, say: Say) -> Result:
+    """Time rows, then batches."""
+    rows = _QUICK_ROWS if quick else _ROWS
+    say(f"{rows:,} rows per arm, in turn")
+    with pin_to_one_core(), fresh_session("connect", 1) as (spark, scratch):
+        base = base_rows(spark, rows)
+        arms = {
+            "plain scan": base,
+            "classic gate": apply_gate(base, "classic", arrival="arrival", identity=("id",), is_bounded=False),
+            "gate over public functions": _apply_public_gate(base, scratch),
+        }
+        times_s = best_of({name: scan(df) for name, df in arms.items()}, rounds=3 if quick else 7, warm_up=3)
+    table: list[Row] = [
+        {"arm": name, "ns per row": 1e9 * time_s / rows, "ms per batch": None} for name, time_s in times_s.items()
+    ]
+    say("batches over Spark Connect")
+    batches_ms = _time_batches(_QUICK_ROUNDS if quick else _ROUNDS)
+    table += [{"arm": name, "ns per row": None, "ms per batch": time_ms} for name, time_ms in batches_ms.items()]
+    ratio = times_s["gate over public functions"] / times_s["classic gate"]
+    return Result(
+        "connect",
+        table,
+        [
+            Bar.at_most("gate over public functions / classic gate, time per row", ratio, _MAX_RATIO),
+            Bar.at_most("with the gate - without, ms per batch", batches_ms["gated"] - batches_ms["plain"], _MAX_ADDED_MS),
+        ],
+    )
+
+
+def _apply_public_gate(df: DataFrame, scratch: Path) -> DataFrame:
+    from penstock.spark.connect.connect_gate import ConnectGate  # noqa: PLC0415 - needs Spark
+    from penstock.spark.gates import GateSpecification  # noqa: PLC0415
+
+    specification = GateSpecification(name="public", arrival="arrival", identity=("id",))
+    gate = ConnectGate(df.sparkSession, specification, df.schema, str(scratch))
+    spread_decisions(gate.state, time.time())
+    gate.publish(gate.state.tables())
+    return gate.apply(df)
+
+
+def _time_batches(rounds: int) -> dict[str, float]:
+    """Run the two arms in a process of its own: one process has either a classic session or one of Spark Connect."""
+    with tempfile.TemporaryDirectory(prefix="penstock-connect-") as scratch:
+        command = [sys.executable, "-m", __name__, scratch, str(rounds)]
+        environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+        done = subprocess.run(  # noqa: S603 - this program
+            command, cwd=_ROOT, env=environment, capture_output=True, text=True, check=False, timeout=_WAIT_S
+        )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise PenstockError(f"the job over Spark Connect failed: {lines[-1]}")
+    return {str(name): float(time_ms) for name, time_ms in json.loads(done.stdout.splitlines()[-1]).items()}
+
+
+class _Job:
+    """The streaming job with and without the gate; each run returns the median milliseconds of its batches."""
+
+    def __init__(self, spark: SparkSession, scratch: Path) -> None:
+        self._spark, self._scratch = spark, scratch
+        self._numbers = count()
+
+    def run(self, arm: str) -> float:
+        from penstock import Shedder  # noqa: PLC0415 - needs Spark
+
+        number = next(self._numbers)
+        options = {"rowsPerBatch": _BATCH_ROWS, "numPartitions": 2, "startTimestamp": int(time.time() * 1e3) - 3_600_000}
+        rows = self._spark.readStream.format("rate-micro-batch").options(**options).load()
+        checkpoint = str(self._scratch / f"checkpoint{number}")
+        with Shedder("1 min", controller="keep-all", journal=self._scratch / f"journal{number}") as shedder:
+            if arm == "gated":
+                rows = shedder.gate(rows, name="in", arrival="timestamp", identity="value")
+            writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
+            query = shedder.start(writer) if arm == "gated" else writer.start()
+            times = _collect_times(query)
+            query.stop()
+        return statistics.median(times[_WARM_UP:])
+
+
+def _collect_times(query: Any) -> list[float]:
+    times: dict[int, float] = {}
+    while len(times) < _BATCHES:
+        if (failure := query.exception()) is not None:
+            raise failure
+        time.sleep(1.0)
+        times |= {report["batchId"]: float(report["durationMs"]["triggerExecution"]) for report in query.recentProgress}
+    return [times[number] for number in sorted(times)[:_BATCHES]]
+
+
+def _main(scratch: str, rounds: str) -> None:
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - needs Spark
+
+    spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    try:
+        job = _Job(spark, Path(scratch))
+        times: dict[str, list[float]] = {"plain": [], "gated": []}
+        for number in range(int(rounds) + 1):
+            for arm in ("plain", "gated") if number % 2 else ("gated", "plain"):
+                time_ms = job.run(arm)
+                if number:  # the first round compiles the code
+                    times[arm].append(time_ms)
+        print(json.dumps({arm: statistics.median(rounds_ms) for arm, rounds_ms in times.items()}))
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
