@@ -7,6 +7,7 @@ and plain numbers.
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,16 +17,31 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from penstock.drop.tables import KeepTable
+from penstock.spark.columns import bigint
 from penstock.spark.versions import internals_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RowMeter", "SCALE", "Switch", "TableCell", "TimeMeter", "new_tag", "seeded_hash", "tag_condition", "unpack"]
+__all__ = [
+    "ENTRIES",
+    "MeterPanel",
+    "RowMeter",
+    "SCALE",
+    "Switch",
+    "TableCell",
+    "TimeMeter",
+    "new_tag",
+    "seeded_hash",
+    "tag_condition",
+    "unpack",
+]
 
 # Unique in the driver, so that gates of several shedders in one query can be distinguished; far from the small numbers that a
 # filter of the user might contain.
 _TAGS = itertools.count(1_000_000_001)
+_VALUE = re.compile(r"value: (-?\d+)\)")
+"""The sum in what an accumulator says of itself."""
 
 
 SCALE = 2.0**53
@@ -64,9 +80,9 @@ class TableCell:
         """Return the index of the last slot of the table in force."""
         return self._call("getLong", "long", F.lit(2))
 
-    def threshold(self, entry: Column) -> Column:
-        """Return an entry of the table in force: keep times ``SCALE``; null where ``entry`` is null."""
-        return self._call("getDouble", "double", entry + F.lit(_HEADER))
+    def threshold(self, element: Column) -> Column:
+        """Return an entry of the table in force: keep times ``SCALE``. The first one is element ``ENTRIES``."""
+        return self._call("getDouble", "double", element)
 
     def whole(self) -> Column:
         """Return the table in force as an array of doubles, to be read with ``unpack``."""
@@ -99,13 +115,13 @@ class Switch:
 
     def turn(self, *, is_on: bool) -> None:
         """Set it."""
-        packed = bytearray(struct.pack("<qqq", 1, 0, int(is_on)))
+        packed = bytearray(struct.pack("<qqq", 1, 0, int(is_on)))  # one element, no nulls; its first byte is read
         self._array.pointTo(packed, self._base, len(packed))
         self.is_on = is_on
 
     def column(self) -> Column:
         """Return the condition."""
-        return _read_array(self._spark, self._array, "getLong", "long", F.lit(0), is_constant=True) > F.lit(0).cast("bigint")
+        return _read_array(self._spark, self._array, "getBoolean", "boolean", F.lit(0), is_constant=True)
 
 
 def _read_array(spark: SparkSession, array: Any, method: str, kind: str, index: Column, *, is_constant: bool) -> Column:
@@ -123,14 +139,14 @@ def _read_array(spark: SparkSession, array: Any, method: str, kind: str, index: 
     return _column(spark, call)
 
 
-_HEADER = 3
+ENTRIES = 3
 """Elements of a table before its entries."""
 
 
 def _pack(table: KeepTable) -> bytearray:
     """Lay a table out as a Spark array without nulls: the length, one null bit per element in whole words, then 8 bytes each."""
     thresholds = np.ascontiguousarray(table.keeps.ravel() * SCALE, dtype="<f8")
-    length = _HEADER + len(thresholds)
+    length = ENTRIES + len(thresholds)
     null_words = (length + 63) // 64
     header = struct.pack("<qqq", table.oldest, table.latest, len(table.keeps) - 1)
     return bytearray(struct.pack("<q", length) + bytes(8 * null_words) + header + thresholds.tobytes())
@@ -138,11 +154,13 @@ def _pack(table: KeepTable) -> bytearray:
 
 def unpack(whole: np.ndarray) -> np.ndarray:
     """Return the entries of a table from what ``TableCell.whole`` gave: scaled by a power of two, so to the last bit."""
-    return np.asarray(whole[_HEADER:] / SCALE)
+    return np.asarray(whole[ENTRIES:] / SCALE)
 
 
 class RowMeter:
     """Counts the rows that reach an expression and sums up a value, at about a nanosecond per row.
+
+    ``MeterPanel`` reads the sums.
 
     ``Dataset.observe`` takes the rows out of the generated code and costs 15 to 60 ns per row. This is an accumulator that the
     generated code calls directly. Catalyst has no expression for a call without a result. The expression that fills a Java bean
@@ -151,8 +169,8 @@ class RowMeter:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark, self._jvm = spark, _jvm(spark)
-        self._accumulator = spark._jsc.sc().longAccumulator()
-        self._counted = self._summed = 0
+        self.accumulator = spark._jsc.sc().longAccumulator()
+        self._counted = 0
 
     def add(self, value: Column) -> Column:
         """Return a condition that is always true and adds ``value`` for each row that reaches it: a bigint, never null."""
@@ -165,12 +183,12 @@ class RowMeter:
         Each task has a copy of the accumulator that starts at zero. Spark's ``monotonically_increasing_id`` would do, but
         streaming queries refuse it. The same rows in the same partitions have the same ranks, so a replay repeats them.
         """
-        return self._add_and_call(F.lit(0).cast("bigint"), "count", "long", deterministic=False)
+        return self._add_and_call(bigint(0), "count", "long", deterministic=False)
 
     def _add_and_call(self, value: Column, method: str, kind: str, *, deterministic: bool) -> Column:
         """Add a value to the accumulator, then return what a method of it answers."""
         objects = self._jvm.org.apache.spark.sql.catalyst.expressions.objects
-        literal = self._jvm.org.apache.spark.sql.catalyst.expressions.Literal.fromObject(self._accumulator)
+        literal = self._jvm.org.apache.spark.sql.catalyst.expressions.Literal.fromObject(self.accumulator)
         arguments = self._jvm.PythonUtils.toScalaMap({"add": _expression(self._spark, value)})
         accumulator = objects.InitializeJavaBean(literal, arguments)
         nothing = self._jvm.PythonUtils.toSeq([])
@@ -181,15 +199,29 @@ class RowMeter:
 
     def take(self) -> int:
         """Return the count since the last call."""
-        now = int(self._accumulator.count())
+        now = int(self.accumulator.count())
         count, self._counted = now - self._counted, now
         return count
 
-    def take_sum(self) -> int:
-        """Return the sum since the last call."""
-        now = int(self._accumulator.sum())
-        total, self._summed = now - self._summed, now
-        return total
+
+class MeterPanel:
+    """Reads the sums of several meters with one call to the JVM, however many there are."""
+
+    def __init__(self, spark: SparkSession, meters: Sequence[RowMeter]) -> None:
+        self._meters = meters
+        self._accumulators = _jvm(spark).java.util.ArrayList()
+        for meter in meters:
+            self._accumulators.add(meter.accumulator)
+        self._last = [0] * len(meters)
+
+    def take(self) -> list[int]:
+        """Return the sum of each meter since the last call."""
+        now = [int(value) for value in _VALUE.findall(str(self._accumulators.toString()))]
+        if len(now) != len(self._meters):  # a version of Spark whose accumulators say something else
+            now = [int(meter.accumulator.sum()) for meter in self._meters]
+        sums = [new - old for new, old in zip(now, self._last, strict=True)]
+        self._last = now
+        return sums
 
 
 class TimeMeter(RowMeter):
@@ -197,12 +229,12 @@ class TimeMeter(RowMeter):
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark, self._jvm = spark, _jvm(spark)
-        self._accumulator = internals_of(spark).time_accumulator(self._jvm)
-        spark._jsc.sc().register(self._accumulator)
+        self.accumulator = internals_of(spark).time_accumulator(self._jvm)
+        spark._jsc.sc().register(self.accumulator)
 
     def latest(self) -> int | None:
         """Return the latest time so far; ``None`` before the first."""
-        statistics = self._accumulator.value()
+        statistics = self.accumulator.value()
         return int(statistics.max()) if int(statistics.count()) else None
 
 

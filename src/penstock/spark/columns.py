@@ -26,8 +26,8 @@ def quote_name(name: str) -> str:
 
 
 def bigint(number: int) -> Column:
-    """Return a literal of 64 bits."""
-    return F.lit(number).cast("bigint")
+    """Return a literal of 64 bits; not a cast, which Spark would evaluate again for every micro-batch."""
+    return F.expr(f"{number}L")
 
 
 def has_arrival(name: str) -> Column:

@@ -31,6 +31,10 @@ class ClassIndex(ABC):
     def column(self) -> Column:
         """Return the index of a row's class: 0, 1, ..."""
 
+    def column_from(self, first: int) -> Column:
+        """Return the index of a row's class, counted from ``first``."""
+        return self.column() + F.lit(first)
+
 
 class _OneClass(ClassIndex):
     def shares(self) -> Shares:
@@ -38,6 +42,9 @@ class _OneClass(ClassIndex):
 
     def column(self) -> Column:
         return F.lit(0)
+
+    def column_from(self, first: int) -> Column:
+        return F.lit(first)  # nothing for Spark to add up
 
 
 class _ByPriority(ClassIndex):

@@ -8,7 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from penstock.decision.events import MeterReading
-from penstock.spark.catalyst import RowMeter
+from penstock.spark.catalyst import MeterPanel, RowMeter
 from penstock.spark.columns import bigint, column_named, has_arrival
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class GateMeters:
         self._from_future = RowMeter(spark)
         self._offered_by_class = [RowMeter(spark) for _ in range(classes)] if index.counts_offered else []
         self._kept_by_class = [RowMeter(spark) for _ in range(classes)] if index.counts_kept else []
+        each_by_one = [self._null_arrivals, self._older, self._from_future, *self._offered_by_class, *self._kept_by_class]
+        self._panel = MeterPanel(spark, [self._kept, self._expired, *each_by_one])
 
     def count_offered(self, index: Column) -> Column | None:
         """Return a condition that is always true and counts a row by its class, where that is counted."""
@@ -80,19 +82,20 @@ class GateMeters:
 
     def take(self) -> MeterReading:
         """Read what was counted since the last call."""
-        kept, ticks = self._kept.take(), self._kept.take_sum()
-        expired, expired_ticks = self._expired.take(), self._expired.take_sum()
+        kept, expired = self._kept.take(), self._expired.take()
+        ticks, expired_ticks, null_arrivals, older, from_future, *by_class = self._panel.take()
+        offered = len(self._offered_by_class)
         is_timed = kept and self._arrival is not None
         return MeterReading(
             kept=kept,
             mean_arrival_s=self._mean_s(ticks, kept) if is_timed else None,
-            offered_by_class=tuple(meter.take() for meter in self._offered_by_class) or None,
-            kept_by_class=tuple(meter.take() for meter in self._kept_by_class) or None,
-            null_arrivals=self._null_arrivals.take(),
-            older_than_ring=self._older.take(),
+            offered_by_class=tuple(by_class[:offered]) or None,
+            kept_by_class=tuple(by_class[offered:]) or None,
+            null_arrivals=null_arrivals,
+            older_than_ring=older,
             expired=expired,
             mean_expired_arrival_s=self._mean_s(expired_ticks, expired) if expired else None,
-            from_future=self._from_future.take(),
+            from_future=from_future,
         )
 
     def _mean_s(self, ticks: int, rows: int) -> float:

@@ -14,7 +14,7 @@ from penstock.decision.gate_state import SlotGate
 from penstock.drop.hashing import gate_seed
 from penstock.drop.tables import BOUND_POWER, SLOT_SHIFT, KeepTable
 from penstock.drop.units import WholeKeys
-from penstock.spark.catalyst import SCALE, RowMeter, Switch, TableCell, seeded_hash, tag_condition
+from penstock.spark.catalyst import ENTRIES, SCALE, RowMeter, Switch, TableCell, seeded_hash, tag_condition
 from penstock.spark.columns import bigint, column_named, has_arrival
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
@@ -123,7 +123,7 @@ class RowFilter:
         index = self._index.column()
         bits = F.shiftrightunsigned(seeded_hash(self._spark, self._unit.seed, self._unit.columns(df.schema)), 11).cast("double")
         offered = df.where(tag_condition(offered_tag, self.meters.count_offered(index)))
-        by_slot = self._threshold_by_slot(df.schema, index)
+        by_slot = self._threshold_by_slot(df.schema)
         share = f"__penstock_share_{self._name}"
         if self.state.is_bounded:
             # A column of its own: read in the condition, a rank would count only the rows that get that far.
@@ -131,46 +131,42 @@ class RowFilter:
             offered = offered.withColumn(share, ranked)
             by_slot = by_slot * math.prod([column_named(share)] * BOUND_POWER, start=F.lit(1.0))
         counted = self.meters.count_kept(df.schema, index, self._is_recent(), self._is_past())
-        kept = self._is_kept_by_batch(bits, index, counted)
+        threshold = self._threshold(by_slot)
+        kept = (bits < threshold) & counted
         if self._arrival is not None:
-            kept = F.when(self._by_arrival.column(), (bits < by_slot) & counted).otherwise(kept)
+            is_expired = ~self._by_arrival.column() & self._is_old()
+            kept = F.when(bits < threshold, counted).when(is_expired, ~self.meters.count_expired()).otherwise(F.lit(False))
         gated = offered.where(tag_condition(kept_tag, kept))
         if weight_column is not None:
-            gated = gated.withColumn(weight_column, F.lit(SCALE) / self._threshold(by_slot, index))
+            gated = gated.withColumn(weight_column, F.lit(SCALE) / threshold)
         return gated.drop(share) if self.state.is_bounded else gated
 
     def shed(self, df: DataFrame, reason: str) -> DataFrame:
         """Return the rows that the table of the batch in force does not keep, with a column that says why; nothing is counted."""
-        index = self._index.column()
         bits = F.shiftrightunsigned(seeded_hash(self._spark, self._unit.seed, self._unit.columns(df.schema)), 11).cast("double")
         is_old = F.lit(False) if self._arrival is None else F.coalesce(self._is_old(), F.lit(False))
-        threshold = self._cell.threshold(F.when(is_old, index).otherwise(index + F.lit(self.state.ring.columns)))
+        threshold = self._threshold_by_batch(is_old)
         rows = df.where(~F.coalesce(bits < threshold, F.lit(False)))
         return rows.withColumn(reason, F.when(is_old, F.lit(EXPIRED)).otherwise(F.lit(OVERLOAD)))
 
-    def _is_kept_by_batch(self, bits: Column, index: Column, counted: Column) -> Column:
-        """Whether a row passes. Those that do are counted, and of the others the old ones."""
-        columns = self.state.ring.columns
-        fresh = (bits < self._cell.threshold(index + F.lit(columns))) & counted
+    def _threshold(self, by_slot: Column) -> Column:
+        """Return the entry of a row, whichever way the table is set."""
         if self._arrival is None:
-            return fresh
-        old = F.when(bits < self._cell.threshold(index), counted).otherwise(~self.meters.count_expired())
-        return F.when(self._is_old(), old).otherwise(fresh)
+            return self._threshold_by_batch()
+        return F.when(self._by_arrival.column(), by_slot).otherwise(self._threshold_by_batch(self._is_old()))
 
-    def _threshold(self, by_slot: Column, index: Column) -> Column:
-        """Return the entry of a row that is kept."""
-        columns = self.state.ring.columns
-        if self._arrival is None:
-            return self._cell.threshold(index + F.lit(columns))
-        by_batch = self._cell.threshold(F.when(self._is_old(), index).otherwise(index + F.lit(columns)))
-        return F.when(self._by_arrival.column(), by_slot).otherwise(by_batch)
+    def _threshold_by_batch(self, is_old: Column | None = None) -> Column:
+        """Return the entry of a row's class, among those for old rows or those for others."""
+        fresh = self._index.column_from(ENTRIES + self.state.ring.columns)
+        return self._cell.threshold(
+            fresh if is_old is None else F.when(is_old, self._index.column_from(ENTRIES)).otherwise(fresh)
+        )
 
-    def _threshold_by_slot(self, schema: StructType, index: Column) -> Column:
+    def _threshold_by_slot(self, schema: StructType) -> Column:
         """Return the entry of a row's slot. Without an arrival it has none, and is always kept, so that a replay keeps it too."""
         if self._arrival is None:
             return F.lit(SCALE)
-        columns = self.state.ring.columns
-        by_slot = self._cell.threshold(self._age() if columns == 1 else self._age() * F.lit(columns) + index)
+        by_slot = self._cell.threshold(self._slot_start() + self._index.column_from(ENTRIES))
         return F.when(has_arrival(self._arrival), by_slot).otherwise(F.lit(SCALE)) if schema[self._arrival].nullable else by_slot
 
     def _is_old(self) -> Column:
@@ -182,7 +178,7 @@ class RowFilter:
     def _share_by_rank(self, schema: StructType) -> Column:
         """One up to the bound of the row's slot, then bound over rank. Its twin, with the power, is ``tables.share_by_rank``."""
         assert self._arrival is not None  # noqa: S101 - the specification checked it
-        bound = self._age() * F.lit(self.state.ring.columns) + F.lit(self._classes)
+        bound = self._slot_start() + F.lit(ENTRIES + self._classes)
         share = F.least(F.lit(1.0), self._cell.threshold(bound) / F.lit(SCALE) / RowMeter(self._spark).rank().cast("double"))
         return F.when(has_arrival(self._arrival), share).otherwise(F.lit(1.0)) if schema[self._arrival].nullable else share
 
@@ -201,6 +197,11 @@ class RowFilter:
 
     def _age(self) -> Column:
         return F.least(F.greatest(self._slot() - self._cell.oldest(), bigint(0)), self._cell.last()).cast("int")
+
+    def _slot_start(self) -> Column:
+        """Return where the entries of a row's slot begin."""
+        columns = self.state.ring.columns
+        return self._age() if columns == 1 else self._age() * F.lit(columns)
 
     def _slot(self) -> Column:
         return F.shiftright(self._micros(), SLOT_SHIFT)

@@ -13,7 +13,7 @@ from penstock.decision.gate_state import WindowGate
 from penstock.drop.hashing import gate_seed
 from penstock.drop.tables import SLOTS
 from penstock.drop.units import WholeWindows
-from penstock.spark.catalyst import SCALE, TableCell, TimeMeter, new_tag, seeded_hash, tag_condition
+from penstock.spark.catalyst import ENTRIES, SCALE, TableCell, TimeMeter, new_tag, seeded_hash, tag_condition
 from penstock.spark.columns import bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
@@ -104,4 +104,4 @@ class WindowFilter:
 
     @staticmethod
     def _entry(ordinal: Column, cell: TableCell) -> Column:
-        return F.least(F.greatest(ordinal - cell.oldest(), bigint(0)), bigint(SLOTS - 1)).cast("int")
+        return F.least(F.greatest(ordinal - cell.oldest(), bigint(0)), bigint(SLOTS - 1)).cast("int") + F.lit(ENTRIES)
