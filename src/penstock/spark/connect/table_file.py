@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from penstock.drop.tables import SLOTS, KeepTable
+from penstock.drop.tables import NEVER, SLOTS, KeepTable
 from penstock.errors import PenstockError
 from penstock.filesystem import resolve, write_atomically
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TableFile"]
 
-_SCHEMA = "oldest bigint, entries array<double>"
+_SCHEMA = "oldest bigint, last bigint, entries array<double>"
+_FIRST_SLOT = -(1 << 62)
 _DIGITS = 25
 """The longest double, with its comma."""
 
@@ -60,10 +61,20 @@ class TableFile:
 
     def write(self, table: KeepTable) -> None:
         """Replace the table. Queries read it from their next batch on."""
-        content = json.dumps({"oldest": table.oldest, "entries": table.keeps.ravel().tolist()}, separators=(",", ":"))
+        # In an open table, which has the same keeps everywhere, no row is older than the oldest slot.
+        oldest = _FIRST_SLOT if table.oldest == NEVER else table.oldest
+        fields = {"oldest": oldest, "last": len(table.keeps) - 1, "entries": table.keeps.ravel().tolist()}
+        content = json.dumps(fields, separators=(",", ":"))
         write_atomically(self._path, f"{content:<{self._length}}\n".encode(), durable=True)
 
+    def is_whole(self) -> bool:
+        """Whether the file is there and holds a table, as far as this process sees it."""
+        try:
+            return "entries" in json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            return False
+
     def read(self, spark: SparkSession) -> Column:
-        """Return the table as a struct column: the oldest slot, and the entries of all slots one after the other."""
+        """Return the table as a struct column: the oldest slot, the number of the last one, and all entries one by one."""
         rows = spark.read.schema(_SCHEMA).json(str(self._path))
-        return rows.select(F.struct("oldest", "entries")).scalar()
+        return rows.select(F.struct("oldest", "last", "entries")).scalar()
