@@ -333,6 +333,35 @@ def test_rows_that_kafka_has_removed_are_missed(broker: KafkaBroker, stream: Str
     assert list(ShedLog(checkpoint).read())
 
 
+def test_what_retention_took_before_it_was_read_was_not_shed(
+    broker: KafkaBroker, stream: Stream, rows: str, tmp_path: Path
+) -> None:
+    """A job that goes on after retention: its letters are what the ledger calls shed, and the rest can still be sent."""
+    checkpoint = tmp_path / "checkpoint"
+    source = stream(subscribe=rows, maxOffsetsPerTrigger=500, failOnDataLoss="false")
+    run(source, checkpoint, to_parquet(tmp_path), shed_to="offsets")
+    produce(broker, rows, range(ROWS, ROWS + 1_000))
+    lost = [confluent_kafka.TopicPartition(rows, partition, ROWS // 2 + 100) for partition in (0, 1)]
+    for future in broker.admin().delete_records(lost).values():
+        future.result(30)
+    run(source, checkpoint, to_parquet(tmp_path), ROWS + 800, shed_to="offsets")
+    ((offered, kept),) = read_journal(checkpoint / "penstock").totals().values()
+    assert offered == ROWS + 800
+
+    def command(*arguments: str) -> Any:
+        return json.loads(CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False).output)
+
+    assert command("shed-offsets", str(checkpoint), "--count") == {"in": offered - kept}
+    replay = ["replay-shed", str(checkpoint), str(tmp_path / "again"), "--servers", broker.address]
+    refused = CliRunner().invoke(app, replay)
+    assert "are gone from Kafka" in str(refused.exception)
+    sent = command(*replay, "--skip-missing")
+    assert sent["missing_offsets"] > 0
+    again = [int(value) for path in (tmp_path / "again").iterdir() for value in pq.read_table(path)["value"].to_pylist()]
+    late = {number for number in sink_of(tmp_path) if number >= ROWS}
+    assert sorted([*again, *late]) == list(range(ROWS + 200, ROWS + 1_000))
+
+
 def test_a_query_that_is_stopped_within_its_letters_writes_them_again(
     broker: KafkaBroker, session: SparkSession, stream: Stream, rows: str, tmp_path: Path
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from pathlib import Path
 
 import typer
 
@@ -14,7 +13,7 @@ __all__ = ["feedback"]
 
 
 def feedback(  # noqa: PLR0917 - options of a command
-    checkpoint: Path = typer.Argument(..., metavar="CHECKPOINT", help="The checkpoint of a job with a shedder, or its journal."),
+    checkpoint: str = typer.Argument(..., metavar="CHECKPOINT", help="The checkpoint of a job with a shedder, or its journal."),
     topics: list[str] = typer.Option(
         [], "--topic", metavar="GATE=TOPIC", help="The topic that a gate reads, if it is not the gate's name; repeat it."
     ),

@@ -18,6 +18,7 @@ def shed_offsets(  # noqa: PLR0917 - options of a command
     servers: str | None = typer.Option(None, "--servers", help="A broker: reads the rows, which batches shed by age need."),
     gate: str | None = typer.Option(None, "--gate", help="Only this gate."),
     batch: int | None = typer.Option(None, "--batch", help="Only this batch."),
+    skip_missing: bool = typer.Option(False, "--skip-missing", help="With a broker: leave out rows that it has removed already."),
     count: bool = typer.Option(False, "--count", help="Print how many there are, by gate."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON, a line per row, and nothing else."),
 ) -> None:
@@ -31,7 +32,7 @@ def shed_offsets(  # noqa: PLR0917 - options of a command
     counts: Counter[str] = Counter()
     if not count and not as_json:
         typer.echo("gate,batch,topic,partition,offset,reason")
-    for name, number, *row in _list_rows(checkpoint, servers, gate, batch):
+    for name, number, *row in _list_rows(checkpoint, servers, gate, batch, skips_missing=skip_missing):
         counts[str(name)] += 1
         if not count:
             fields = ("gate", "batch", "topic", "partition", "offset", "reason")
@@ -44,13 +45,13 @@ def shed_offsets(  # noqa: PLR0917 - options of a command
 
 
 def _list_rows(
-    checkpoint: str, servers: str | None, gate: str | None, batch: int | None
+    checkpoint: str, servers: str | None, gate: str | None, batch: int | None, *, skips_missing: bool
 ) -> Iterator[tuple[str, int, str, int, int, str]]:
     from penstock.shed.coordinates import find_shed_offsets  # noqa: PLC0415
     from penstock.shed.letters import REASON, Letter, OffsetLetters  # noqa: PLC0415
     from penstock.shed.shed_log import ShedLog  # noqa: PLC0415
 
-    letters = None if servers is None else OffsetLetters(checkpoint, servers)
+    letters = None if servers is None else OffsetLetters(checkpoint, servers, skips_missing=skips_missing)
     for record in ShedLog(checkpoint).read():
         if gate not in (None, record.gate) or batch not in (None, record.batch):
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -16,6 +16,7 @@ from penstock.errors import PenstockError
 from penstock.shed.coordinates import find_shed_rows
 from penstock.shed.shed_log import OffsetRange, ShedLog, ShedRecord
 from penstock.shed.topics import Message, TopicReader
+from penstock.storage import Store, open_store
 
 __all__ = ["Letter", "Letters", "OffsetLetters", "ParquetLetters", "REASON", "TopicLetters", "need_servers", "open_letters"]
 
@@ -39,6 +40,9 @@ class Letter:
 class Letters(ABC):
     """A place where shed rows are."""
 
+    missing_offsets = 0
+    """How many offsets were left out of what was read so far, since Kafka has removed their rows."""
+
     @abstractmethod
     def list_letters(self) -> list[Letter]:
         """Return what there is, oldest first."""
@@ -49,32 +53,38 @@ class Letters(ABC):
 
 
 class ParquetLetters(Letters):
-    """A directory that a gate wrote."""
+    """A directory that a gate wrote, on a disk or on any storage that pyarrow reads."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: str | Path | Store) -> None:
+        self._store = open_store(directory, "the directory of shed rows")
 
     def list_letters(self) -> list[Letter]:
         """Return the batches that have ended: Spark leaves a file ``_SUCCESS`` in each."""
-        letters = []
-        for mark in self._directory.glob("penstock_query=*/penstock_gate=*/penstock_batch=*/_SUCCESS"):
-            query, gate, batch = (unquote(part.split("=", 1)[1]) for part in mark.parts[-4:-1])
-            letters.append(Letter(query, gate, int(batch)))
+        letters = [
+            Letter(*(unquote(name.split("=", 1)[1]) for name in (query, gate)), int(batch.split("=", 1)[1]))
+            for query in self._list("penstock_query=")
+            for gate in self._list("penstock_gate=", query)
+            for batch in self._list("penstock_batch=", f"{query}/{gate}")
+            if "_SUCCESS" in self._store.list_names(f"{query}/{gate}/{batch}")
+        ]
         return sorted(letters, key=lambda letter: (letter.query, letter.batch, letter.gate))
 
     def read(self, letter: Letter) -> pa.Table:
         """Return the rows of a batch."""
-        (place,) = (
-            path
-            for path in self._directory.glob(f"penstock_query={letter.query}/penstock_gate=*/penstock_batch={letter.batch}")
-            if unquote(path.parent.name.split("=", 1)[1]) == letter.gate
-        )
-        return pa.concat_tables(pq.read_table(path, partitioning=None) for path in sorted(place.glob("*.parquet")))
+        query = f"penstock_query={letter.query}"
+        (gate,) = (name for name in self._list("penstock_gate=", query) if unquote(name.split("=", 1)[1]) == letter.gate)
+        place = f"{query}/{gate}/penstock_batch={letter.batch}"
+        files = sorted(name for name in self._store.list_names(place) if name.endswith(".parquet") and name[0] not in "._")
+        return pa.concat_tables(pq.read_table(pa.BufferReader(self._store.read(f"{place}/{name}"))) for name in files)
+
+    def _list(self, start: str, folder: str = "") -> list[str]:
+        return [name for name in self._store.list_names(folder) if name.startswith(start)]
 
 
 class TopicLetters(Letters):
     """A topic that a gate wrote. Of a batch that was written more than once, only the last run counts.
 
+    Within a run, a task that Spark tried again has written its rows again. Those from Kafka, which have coordinates, count once.
     The topic is read once to see which batches lie where, and a batch again when it is asked for.
     """
 
@@ -102,7 +112,17 @@ class TopicLetters(Letters):
         """Return the rows of a batch."""
         wanted = letter, self._runs[letter]
         messages = (message for part in self._ranges[wanted].values() for message in self._reader.read(part))
-        return to_table([message for message in messages if _find_letter(message) == wanted])
+        return to_table(_drop_repeated(message for message in messages if _find_letter(message) == wanted))
+
+
+def _drop_repeated(messages: Iterable[Message]) -> list[Message]:
+    """Return each row once, where its headers say which it is."""
+    rows: dict[tuple[object, ...], Message] = {}
+    for number, message in enumerate(messages):
+        own = _own_headers(message)
+        coordinates = tuple(own.get(name) for name in ("topic", "partition", "offset"))
+        rows.setdefault((number,) if None in coordinates else coordinates, message)
+    return list(rows.values())
 
 
 def _find_letter(message: Message) -> tuple[Letter, str] | None:
@@ -121,13 +141,23 @@ def _own_headers(message: Message) -> dict[str, str]:
 
 
 class OffsetLetters(Letters):
-    """The log of offsets in a checkpoint; the rows are read from Kafka once more, and judged again."""
+    """The log of offsets in a checkpoint; the rows are read from Kafka once more, and judged again.
 
-    def __init__(self, checkpoint: str | Path, servers: str) -> None:
+    Parameters
+    ----------
+    checkpoint
+        The query's checkpoint.
+    servers
+        The address of a broker.
+    skips_missing
+        Whether to leave out rows that the broker has removed already, instead of raising.
+    """
+
+    def __init__(self, checkpoint: str | Path, servers: str, *, skips_missing: bool = False) -> None:
         records = list(ShedLog(checkpoint).read())
         self._query = str(checkpoint)
         self._records = {Letter(self._query, record.gate, record.batch): record for record in records}
-        self._reader = TopicReader(servers)
+        self._reader, self._skips_missing = TopicReader(servers), skips_missing
 
     def list_letters(self) -> list[Letter]:
         """Return the batches in the log."""
@@ -141,7 +171,9 @@ class OffsetLetters(Letters):
 
     def _read_part(self, record: ShedRecord, part: OffsetRange) -> Iterator[pa.Table]:
         messages: list[Message] = []
-        for message in self._reader.read(part):
+        left = self._reader.find_left(part) if self._skips_missing else part
+        self.missing_offsets += left.start - part.start
+        for message in self._reader.read(left):
             messages.append(message)
             if len(messages) == _ROWS_AT_ONCE:
                 yield _choose(record, part, messages)
@@ -192,8 +224,10 @@ def to_table(messages: list[Message], *, are_letters: bool = True) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def open_letters(source: str, servers: str | None) -> Letters:
+def open_letters(source: str, servers: str | None, *, skips_missing: bool = False) -> Letters:
     """Return the letters at an address: a directory, a checkpoint with a log of offsets, or ``kafka:TOPIC``.
+
+    With ``skips_missing``, rows that Kafka has removed already are left out.
 
     Raises
     ------
@@ -203,11 +237,11 @@ def open_letters(source: str, servers: str | None) -> Letters:
     if source.startswith("kafka:"):
         return TopicLetters(need_servers(servers, source), source.removeprefix("kafka:"))
     if ShedLog(source).exists():
-        return OffsetLetters(source, need_servers(servers, source))
-    directory = Path(source)
-    if not directory.is_dir():
+        return OffsetLetters(source, need_servers(servers, source), skips_missing=skips_missing)
+    store = open_store(source, "the directory of shed rows")
+    if not store.exists():
         raise PenstockError(f"there are no shed rows in {source}: name a directory, a checkpoint, or kafka:TOPIC")
-    return ParquetLetters(directory)
+    return ParquetLetters(store)
 
 
 def need_servers(servers: str | None, what: str) -> str:

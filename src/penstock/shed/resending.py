@@ -124,12 +124,20 @@ def _slug(letter: Letter) -> str:
 
 
 def open_target(target: str, servers: str | None, source: str) -> ResendTarget:
-    """Return where to send: a directory, or ``kafka:TOPIC``, with notes beside the letters."""
+    """Return where to send: a directory, or ``kafka:TOPIC``, with notes beside the letters.
+
+    Where those are far away, in a topic or on an object store, the notes lie in the working directory.
+    """
     if not target.startswith("kafka:"):
+        if "://" in target:
+            raise PenstockError(f"rows are sent to a directory on this machine or to kafka:TOPIC, got {target!r}")
         return DirectoryTarget(Path(target))
     topic = target.removeprefix("kafka:")
     if source == target:
         raise PenstockError(f"{source} can't be sent to itself")
     name = f"penstock-resent-{re.sub(r'[^0-9A-Za-z._-]', '_', topic)}.json"
-    notes = Path(f"{source.removeprefix('kafka:')}.{name}") if source.startswith("kafka:") else Path(source) / f".{name}"
+    if source.startswith("kafka:") or ("://" in source and not source.startswith("file:")):
+        notes = Path(f"{re.sub(r'[^0-9A-Za-z._-]', '_', source.removeprefix('kafka:'))}.{name}")
+    else:
+        notes = Path(source.removeprefix("file://").removeprefix("file:")) / f".{name}"
     return TopicTarget(need_servers(servers, target), topic, notes)

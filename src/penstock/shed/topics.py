@@ -59,6 +59,11 @@ class TopicReader:
             ranges.append(OffsetRange(topic, number, start, end))
         return ranges
 
+    def find_left(self, part: OffsetRange) -> OffsetRange:
+        """Return what the broker still has of a range."""
+        start, _ = self._watermarks(part.topic, part.partition)
+        return OffsetRange(part.topic, part.partition, min(max(start, part.start), part.end), part.end)
+
     def read(self, part: OffsetRange) -> Iterator[Message]:
         """Yield the messages of a range; offsets that hold none are passed over.
 
@@ -67,14 +72,14 @@ class TopicReader:
         PenstockError
             If the broker has removed some of them already, or does not answer.
         """
+        if part.end <= part.start:
+            return
         start, _ = self._watermarks(part.topic, part.partition)
         if start > part.start:
             raise PenstockError(
                 f"{part.topic} {part.partition}: offsets {part.start} to {min(start, part.end) - 1} are gone from Kafka; "
-                "raise the topic's retention, or send rows again sooner"
+                "raise the topic's retention, send rows again sooner, or leave these out with --skip-missing"
             )
-        if part.end <= part.start:
-            return
         self._consumer.assign([self._client.TopicPartition(part.topic, part.partition, part.start)])
         while True:
             message = self._consumer.poll(_WAIT_S)

@@ -48,6 +48,8 @@ def test_a_gate_can_be_chosen_and_half_batches_are_left_out(tmp_path: Path) -> N
     letters = ParquetLetters(tmp_path / "shed")
     assert letters.list_letters() == [Letter("q1", "a/b", 1), Letter("q1", "in", 1)]
     assert replay(tmp_path / "shed", tmp_path / "again", "--gate", "a/b") == {"batches": 1, "rows": 4, "sent_before": 0}
+    refused = CliRunner().invoke(app, ["replay-shed", str(tmp_path / "shed"), str(tmp_path / "again"), "--gate", "none"])
+    assert str(refused.exception).endswith("shed: gate 'none' has shed nothing there; those that have: a/b, in")
 
 
 def test_a_topic_gets_a_transaction_per_batch_and_notes_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +96,7 @@ def test_messages_keep_their_time_to_the_millisecond(kind: pa.DataType) -> None:
         (["kafka:t", "to"], "kafka:t needs --servers"),
         ([".", "kafka:t"], "kafka:t needs --servers"),
         ([".", "/proc/none"], "/proc/none can't be written"),
+        ([".", "s3a://bucket/late"], "to a directory on this machine or to kafka:TOPIC, got 's3a://bucket/late'"),
     ],
 )
 def test_bad_addresses_are_refused_in_one_line(
@@ -109,3 +112,22 @@ def test_a_log_of_offsets_needs_a_broker(tmp_path: Path) -> None:
     (tmp_path / "penstock-shed").mkdir()
     with pytest.raises(PenstockError, match="needs --servers"):
         open_letters(str(tmp_path), None)
+
+
+def test_letters_far_away_are_read_and_noted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on an object store: pyarrow reads them, and nothing is written there."""
+    from pyarrow import fs
+
+    from penstock.storage.arrow_store import ArrowStore
+
+    write_letter(tmp_path / "shed", 1, 3, gate="a%2Fb")
+    store = ArrowStore(fs.LocalFileSystem(), str(tmp_path / "shed"), "s3a://bucket/shed")
+    letters = ParquetLetters(store)
+    (letter,) = letters.list_letters()
+    assert letter == Letter("q1", "a/b", 1)
+    assert letters.read(letter)["value"].to_pylist() == ["1-0", "1-1", "1-2"]
+    monkeypatch.setattr(resending, "TopicWriter", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    target = open_target("kafka:late", "host:1", "s3a://bucket/shed")
+    assert isinstance(target, TopicTarget)
+    assert target._notes == Path("s3a___bucket_shed.penstock-resent-late.json")

@@ -49,7 +49,16 @@ class LetterWriter:
             offered = find_offered(self._running, gate)
             if offered is not None:
                 with _other_jobs(df):
-                    target.write(ShedBatch(identity, gate, offered, df.sparkSession, self._running.checkpoint.store))
+                    target.write(
+                        ShedBatch(
+                            identity,
+                            gate,
+                            offered,
+                            df.sparkSession,
+                            self._running.checkpoint.store,
+                            self._running.topics,
+                        )
+                    )
         return result
 
 

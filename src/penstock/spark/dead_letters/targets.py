@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from penstock.errors import PenstockError
 from penstock.shed.shed_log import OffsetRange, ShedLog, ShedRecord
 from penstock.spark.columns import column_named
 from penstock.spark.dead_letters.shed_rows import check_replayable, list_leaves, read_offered, to_batch, walk
+from penstock.spark.kafka_source import KafkaTopics, read_options
 from penstock.spark.sinks.batch_identity import BatchIdentity
 from penstock.spark.sinks.connectors import check_connector
 from penstock.spark.sinks.kafka_sink import HEADERS_TYPE, add_headers, check_topic, kafka_options
@@ -33,6 +34,7 @@ __all__ = ["REASON", "ShedBatch", "ShedTarget", "parse_target"]
 REASON = "penstock_reason"
 """The column that says why a row was shed."""
 _COORDINATES = ("topic", "partition", "offset")
+_LOSS = "failOnDataLoss"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class ShedBatch:
     session: SparkSession
     """The session that the batch runs in."""
     checkpoint: Store
+    topics: KafkaTopics
+    """The Kafka sources of the query."""
 
     def rows(self) -> DataFrame:
         """Return the rows that were shed, with the reason."""
@@ -138,6 +142,7 @@ class OffsetsTarget(ShedTarget):
 
     def __init__(self) -> None:
         self._logs: dict[str, ShedLog] = {}  # by checkpoint; each knows what it wrote last
+        self._may_lose = False
 
     def check(self, df: DataFrame, gate: GateSpecification) -> None:
         """Refuse a gate whose decisions can't be found again from coordinates and timestamps alone."""
@@ -158,17 +163,20 @@ class OffsetsTarget(ShedTarget):
         for name in wanted:
             if in_source.get(ids[name]) != ("timestamp" if name == gate.arrival else name):
                 raise _refuse(gate, f"needs Kafka's own columns, and {name!r} was computed")
+        self._may_lose = any(one.get(_LOSS, "").lower() == "false" for one in read_options(df, _LOSS))
 
     def write(self, batch: ShedBatch) -> None:
         """Note the batch."""
         (table,) = batch.gate.tables
         older, fresh = float(table.keeps[0, 0]), float(table.keeps[-1, 0])
         has_ages = table.oldest != ALWAYS and older != fresh
+        # Where Spark passes over what retention has removed, the batch was not offered it; otherwise it would have failed.
+        earliest = list(map(json.loads, batch.topics.earliest().values())) if self._may_lose else []
         record = ShedRecord(
             batch.identity.number,
             batch.gate.name,
             fresh,
-            tuple(part for leaf in list_leaves(batch.offered) for part in _read_ranges(leaf)),
+            tuple(part for leaf in list_leaves(batch.offered) for part in _read_ranges(leaf, earliest)),
             older if has_ages else None,
             table.oldest if has_ages else None,
         )
@@ -231,11 +239,12 @@ def _list_columns(plan: Any) -> Iterator[tuple[str, int]]:
         yield str(column.name()), int(column.exprId().id())
 
 
-def _read_ranges(leaf: Any) -> Iterator[OffsetRange]:
-    """Yield what a batch reads from Kafka."""
+def _read_ranges(leaf: Any, earliest: Sequence[Mapping[str, Mapping[str, int]]]) -> Iterator[OffsetRange]:
+    """Yield what a batch reads from Kafka: nothing from before the first offsets that topics have, if these are given."""
     start, end = (json.loads(offset.get().json()) for offset in (leaf.startOffset(), leaf.endOffset()))
     for topic, partitions in end.items():
         for partition, last in partitions.items():
-            first = start.get(topic, {}).get(partition, 0)
+            there = (source.get(topic, {}).get(partition, 0) for source in earliest)
+            first = max(start.get(topic, {}).get(partition, 0), *there, 0)
             if last > first:
                 yield OffsetRange(topic, int(partition), int(first), int(last))
