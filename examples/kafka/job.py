@@ -1,7 +1,8 @@
 """A job on a Kafka topic that holds two seconds through bursts, and says what it shed.
 
-Start a broker (``docker compose up -d`` in this directory), then ``python examples/kafka/producer.py`` in one terminal and
-``python examples/kafka/job.py`` in another. The gate stands before anything is parsed, so a row that is shed costs only its scan.
+Start a broker (``docker compose up -d`` in this directory, or ``python examples/kafka/broker.py``), then
+``python examples/kafka/producer.py`` in one terminal and ``python examples/kafka/job.py`` in another. README.md has the steps.
+The gate stands before anything is parsed, so a row that is shed costs only its scan.
 With ``--rates 127.0.0.1:8077`` for the job and ``--rates http://127.0.0.1:8077`` for the producer, the producer leaves rows out
 before they cross the network; the counts stay right, because each row carries its weight.
 """

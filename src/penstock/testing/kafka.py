@@ -9,7 +9,7 @@ import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -34,14 +34,16 @@ class KafkaBroker:
     Parameters
     ----------
     directory
-        Where it keeps its data; a temporary directory if not given, removed at the end.
+        Where it keeps its data; a temporary directory if not given, removed at the end. Another broker may go on with it later.
     settings
         More settings of the broker, such as ``{"log.retention.check.interval.ms": 500}``.
+    port
+        Where it answers; any port that is free if not given.
 
     Raises
     ------
     UnavailableError
-        When it starts: if Java, Maven or the jars are missing, in one line.
+        When it starts: if Java, Maven or the jars are missing, or the port is taken, in one line.
 
     Examples
     --------
@@ -52,11 +54,13 @@ class KafkaBroker:
             rows = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.address)...
     """
 
-    def __init__(self, directory: str | Path | None = None, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, directory: str | Path | None = None, settings: Mapping[str, object] | None = None, port: int | None = None
+    ) -> None:
         self._is_own = directory is None
-        self._directory = Path(tempfile.mkdtemp(prefix="penstock-kafka-") if directory is None else directory)
+        self._directory = Path(tempfile.mkdtemp(prefix="penstock-kafka-") if directory is None else directory).resolve()
         self._settings = dict(settings or {})
-        self._ports = _free_ports(2)
+        self._ports = _free_ports(2) if port is None else [port, *_free_ports(1)]
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: Any = None
 
@@ -69,11 +73,13 @@ class KafkaBroker:
         """Start it, with the data that it had before; return when it answers."""
         if self._process is not None:
             raise PenstockError(f"the broker at {self.address} runs already")
+        _check_ports(self._ports)
         jars = fetch_jars("kafka", _BROKER)
         if shutil.which("java") is None:
             raise UnavailableError("Kafka needs Java 17 or later (Debian: apt-get install openjdk-17-jre-headless)")
         properties = self._directory / "server.properties"
-        if not properties.exists():
+        self._write(properties)
+        if not (self._directory / "data" / "meta.properties").exists():
             self._format(jars, properties)
         with (self._directory / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
@@ -119,7 +125,8 @@ class KafkaBroker:
             self._admin = _admin_module().AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         return self._admin
 
-    def _format(self, jars: Path, properties: Path) -> None:
+    def _write(self, properties: Path) -> None:
+        """Write the settings: a directory that was used before may have other ports."""
         self._directory.mkdir(parents=True, exist_ok=True)
         listener, controller = (f"127.0.0.1:{port}" for port in self._ports)
         settings = {
@@ -141,11 +148,12 @@ class KafkaBroker:
             "broker.heartbeat.interval.ms": 500,
         } | self._settings
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+
+    def _format(self, jars: Path, properties: Path) -> None:
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = _java(jars, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties))
         done = subprocess.run(command, capture_output=True, text=True, timeout=_START_S, check=False)  # noqa: S603
         if done.returncode:
-            properties.unlink()
             raise UnavailableError(f"Kafka can't prepare its directory: {(done.stderr or done.stdout).strip()[-300:]}")
 
     def _wait(self) -> None:
@@ -228,6 +236,18 @@ def _free_ports(count: int) -> list[int]:
     finally:
         for each in sockets:
             each.close()
+
+
+def _check_ports(ports: Iterable[int]) -> None:
+    """Refuse a port that another process has: it may well be another broker, which would answer instead."""
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except (OSError, OverflowError) as error:
+                reason = getattr(error, "strerror", None) or error
+                raise UnavailableError(f"Kafka can't answer at 127.0.0.1:{port}: {reason}; take another port") from None
 
 
 def _admin_module() -> Any:
