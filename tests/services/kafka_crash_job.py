@@ -1,7 +1,8 @@
 """The job that the Kafka crash test kills: a topic, a gate whose table keeps changing, and files with the rows kept.
 
-Run as ``python -m tests.services.kafka_crash_job by-batch|by-arrival DIRECTORY ADDRESS TOPIC CONNECTOR``. It runs until it is
-killed, until its directory has a file ``stop``, or until the test that started it has ended.
+Run as ``python -m tests.services.kafka_crash_job by-batch|by-arrival|to-topics DIRECTORY ADDRESS TOPIC CONNECTOR``. It runs until
+it is killed, until its directory has a file ``stop``, or until the test that started it has ended. ``to-topics`` is by batch,
+with the rows kept in the topic ``TOPIC-out`` and those shed in ``TOPIC-shed``.
 """
 
 from __future__ import annotations
@@ -38,9 +39,14 @@ def main(mode: str, directory: Path, address: str, topic: str, connector: str) -
     rows = reader.option("startingOffsets", "earliest").load()
     checkpoint = str(directory / "checkpoint")
     with Shedder("2s", controller=Restless(2.0)) as shedder:
-        gated = shedder.gate(rows, name="in", arrival="timestamp")
+        to_topics = mode == "to-topics"
+        letters = {"shed_to": {"format": "kafka", "topic": f"{topic}-shed", "servers": address}} if to_topics else {}
+        gated = shedder.gate(rows, name="in", arrival="timestamp", **letters)
         kept = gated.selectExpr("partition", "offset", "CAST(value AS STRING) AS value")
-        if mode == "by-batch":
+        if to_topics:
+            named = kept.selectExpr("concat(partition, ' ', offset) AS key", "value")
+            query = shedder.write(named, "kafka", topic=f"{topic}-out", servers=address, checkpoint=checkpoint)
+        elif mode == "by-batch":
             query = shedder.write(kept, "parquet", directory / "sink", checkpoint=checkpoint)
         else:
             writer = kept.writeStream.format("parquet").option("path", str(directory / "sink"))

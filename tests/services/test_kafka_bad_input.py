@@ -118,6 +118,22 @@ def test_a_topic_that_was_created_again(broker: KafkaBroker, stream: Stream, top
     assert shedder.report().table.to_pylist()[-1]["offered"] <= 20
 
 
+@pytest.mark.parametrize("by", ["batch", "arrival"])
+def test_a_topic_that_is_deleted_under_a_running_query(
+    broker: KafkaBroker, stream: Stream, topic: str, tmp_path: Path, by: str
+) -> None:
+    """Whatever Spark makes of it: one line if the query ends, and no row of the ledger is negative or double."""
+    broker.create_topic(topic)
+    produce(broker, topic, range(100))
+    shedder, query = start(stream(subscribe=topic, **IMPATIENT), tmp_path, by)
+    process_all(query)
+    broker.delete_topic(topic)
+    wait_until(lambda: not query.isActive, seconds=90)
+    shedder.stop()
+    assert lines_with(shedder, LOSS) or lines_with(shedder, "a topic does not exist, or no longer")
+    assert sum(row["offered"] for row in shedder.report().table.to_pylist()) == 100
+
+
 def test_offsets_out_of_range(broker: KafkaBroker, stream: Stream, topic: str, tmp_path: Path) -> None:
     """Retention has removed rows that the query has not read yet."""
     from confluent_kafka import TopicPartition

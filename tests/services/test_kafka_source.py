@@ -104,21 +104,30 @@ def test_identity_is_topic_partition_and_offset(
         ({"startingOffsets": '{"%s":{"0":120,"1":-2}}'}, 180),
         ({"startingOffsets": '{"%s":{"0":-1,"1":100}}'}, 50),
         ({"startingTimestamp": "1000"}, 300),
-        ({"startingOffsetsByTimestamp": '{"%s":{"0":1000,"1":1000}}'}, 300),
+        ({"startingTimestamp": "MIDDLE"}, 100),
+        ({"startingOffsetsByTimestamp": '{"%s":{"0":1000,"1":MIDDLE}}'}, 200),
+        ({"startingTimestamp": "LATER", "startingOffsetsByTimestampStrategy": "latest"}, 0),
+        ({"assign": '{"%s":[1]}'}, 150),
     ],
 )
 def test_the_size_of_the_first_batch_is_known(
     broker: KafkaBroker, stream: Stream, topic: str, tmp_path: Path, starting: dict[str, str], first: int
 ) -> None:
     broker.create_topic(topic, 2)
-    produce(broker, topic, range(300), partitions=2)
-    options = {name: value.replace("%s", topic) for name, value in starting.items()}
+    middle = int(1e3 * (time.time() - 1.0))
+    produce(broker, topic, range(200), partitions=2, timestamp=middle - 1)
+    produce(broker, topic, range(100), partitions=2, timestamp=middle)
+    words = {"%s": topic, "MIDDLE": f"{middle}", "LATER": f"{middle + 600_000}"}
+    options = dict(starting)
+    for word, text in words.items():
+        options = {name: value.replace(word, text) for name, value in options.items()}
     run = Run(tmp_path)
-    rows = stream(subscribe=topic, **options)
+    rows = stream(**({} if "assign" in options else {"subscribe": topic}), **options)
     shedder = run.all_of(rows, during=lambda _: produce(broker, topic, range(40), partitions=2))
     offered = [row["offered"] for row in shedder.report().table.to_pylist()]
+    later = 20 if "assign" in options else 40
     assert run.controller.sizes == offered
-    assert (offered[0], sum(offered)) == (first, first + 40)
+    assert (offered[0], sum(offered)) == (first, first + later)
 
 
 def test_a_cap_on_the_batch_and_more_partitions_than_the_topic_has(
@@ -155,6 +164,26 @@ def test_new_partitions_and_new_topics_are_rows_like_others(
     assert sum(offered) == 190
     want = expected(f"{topic}-a", 0, range(100)) | expected(f"{topic}-a", 1, range(60)) | expected(f"{topic}-b", 0, range(30))
     assert run.kept(session) == want
+
+
+def test_a_pattern_that_matches_nothing_yet(
+    session: SparkSession, broker: KafkaBroker, stream: Stream, topic: str, tmp_path: Path
+) -> None:
+    """The first topic comes while the query runs; its rows are counted from the first one on."""
+
+    def appear(query: Any) -> None:
+        broker.create_topic(f"{topic}-first")
+        produce(broker, f"{topic}-first", range(80))
+        wait_until(lambda: sum(size or 0 for size in run.controller.sizes) >= 80, query)
+
+    run = Run(tmp_path)
+    rows = stream(subscribePattern=f"{topic}-.*", **{"kafka.metadata.max.age.ms": 200})
+    shedder = run.all_of(rows, during=appear)
+    offered = [row["offered"] for row in shedder.report().table.to_pylist()]
+    assert [size or 0 for size in run.controller.sizes] == offered
+    assert sum(offered) == 80
+    assert run.kept(session) == expected(f"{topic}-first", 0, range(80))
+    assert run.errors == []
 
 
 def test_a_compacted_topic_has_fewer_rows_than_offsets(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,15 @@ pytest.importorskip("confluent_kafka")
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import BatchTable, SlotRing
 from penstock.journal import DecisionRecord, JournalState, read_journal
+from penstock.shed.letters import TopicLetters
+from penstock.shed.topics import TopicReader
 from penstock.spark.checkpoint import Checkpoint
 from penstock.testing.kafka import KafkaBroker
 
 from .kafka_crash_job import KEEPS
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -185,7 +189,7 @@ def expected(
             if not count:
                 continue
             micros = np.array([1_000 * log[partition, offset][1] for offset in offsets], np.int64)
-            if mode == "by-batch":
+            if mode != "by-arrival":
                 decision = journal.decision_for(batch_id)
                 assert decision is not None, f"batch {batch_id} has no decision"
                 keep = table_of(decision).lookup_arrivals(micros)
@@ -209,6 +213,42 @@ def table_of(decision: DecisionRecord) -> BatchTable:
     return BatchTable.of(decision.gates["in"], older=old.entries, line=old.line)
 
 
+class Outcome:
+    """What the producer, Spark's offset log and the journal say of a run that is over."""
+
+    def __init__(self, mode: str, topic: str, directory: Path, producer: LoggingProducer) -> None:
+        self.log = producer.log
+        # The producer's log: every row once, and no offset without a row.
+        assert sorted(int(value) for value, _ in self.log.values()) == list(range(producer.sent))
+        for partition in range(PARTITIONS):
+            offsets = sorted(offset for part, offset in self.log if part == partition)
+            assert offsets == list(range(len(offsets)))
+        self.journal = read_journal(directory / "checkpoint" / "penstock")
+        self.ranges = rows_of_batches(Checkpoint(directory / "checkpoint"))
+        self.kept = expected(mode, topic, self.journal, self.ranges, self.log)
+
+    def check_ledger(self) -> None:
+        """Every row of every batch was offered once, and kept as the journal says."""
+        assert self.journal.damage == []
+        offered = {batch_id: sum(len(offsets) for offsets in parts.values()) for batch_id, parts in self.ranges.items()}
+        ledger = {batch_id: record.gates["in"] for batch_id, record in self.journal.batches.items()}
+        want = {batch_id: (offered[batch_id], len(self.kept[batch_id])) for batch_id in self.ranges}
+        assert {batch_id: ledger.get(batch_id) for batch_id in want} == want
+        assert sum(offered.values()) == len(self.log)
+        keeps = {decision.keep for decision in self.journal.decisions}
+        assert len(keeps & set(KEEPS)) >= 3, "the table hardly changed"
+
+    def values(self, rows: Iterable[Row]) -> dict[Row, str]:
+        return {row: self.log[row][0] for row in rows}
+
+    def describe(self, mode: str, written: int, job: CrashedJob) -> str:
+        offered, kept = (sum(record.gates["in"][index] for record in self.journal.batches.values()) for index in (0, 1))
+        return (
+            f"{mode}: {len(self.log):,} rows produced, {offered:,} offered in {len(self.ranges)} batches, {kept:,} kept, "
+            f"{written:,} in the sink, {KILLS} kills, {RESTARTS} restarts of the broker, {job.failures} of them ended the query"
+        )
+
+
 @pytest.mark.parametrize("mode", ["by-batch", "by-arrival"])
 def test_no_row_is_missing_or_double(
     mode: str, own_broker: KafkaBroker, session: SparkSession, connector: str, tmp_path: Path
@@ -218,37 +258,80 @@ def test_no_row_is_missing_or_double(
     producer = LoggingProducer(own_broker.address, topic)
     job = CrashedJob(mode, tmp_path, own_broker, topic, connector)
     job.run(producer)
-    log = producer.log
-    # The producer's log: every row once, and no offset without a row.
-    assert sorted(int(value) for value, _ in log.values()) == list(range(producer.sent))
-    for partition in range(PARTITIONS):
-        assert sorted(offset for part, offset in log if part == partition) == list(
-            range(sum(part == partition for part, _ in log))
-        )
-    checkpoint = Checkpoint(tmp_path / "checkpoint")
-    journal = read_journal(tmp_path / "checkpoint" / "penstock")
-    ranges = rows_of_batches(checkpoint)
-    want = expected(mode, topic, journal, ranges, log)
-    # The ledger: every row of every batch, offered once, kept as the journal says.
-    assert journal.damage == []
-    offered = {batch_id: sum(len(offsets) for offsets in parts.values()) for batch_id, parts in ranges.items()}
-    ledger = {batch_id: record.gates["in"] for batch_id, record in journal.batches.items()}
-    wrong = {
-        batch_id: (ledger.get(batch_id), (offered[batch_id], len(want[batch_id])))
-        for batch_id in ranges
-        if ledger.get(batch_id) != (offered[batch_id], len(want[batch_id]))
-    }
-    assert wrong == {}
-    assert sum(offered.values()) == len(log)
+    outcome = Outcome(mode, topic, tmp_path, producer)
+    outcome.check_ledger()
     # The sink: each row kept, once, with its value, and no other.
-    written = [((row.partition, row.offset), row.value) for row in session.read.parquet(str(tmp_path / "sink")).collect()]
-    assert len(written) == len({row for row, _ in written}), "a row came out twice"
-    assert dict(written) == {row: log[row][0] for rows in want.values() for row in rows}
-    keeps = {decision.keep for decision in journal.decisions}
-    assert len(keeps & set(KEEPS)) >= 3, "the table hardly changed"
-    assert job.starts == KILLS + 1 + job.failures
-    log_line = (
-        f"{mode}: {len(log):,} rows, {len(ranges)} batches, {len(written):,} kept, {KILLS} kills, {RESTARTS} restarts of the "
-        f"broker, {job.failures} of them ended the query"
+    sink = session.read.parquet(str(tmp_path / "sink")).selectExpr(
+        "partition", "offset", "value", "unix_millis(_metadata.file_modification_time) AS written_ms"
     )
-    logging.getLogger("penstock").info(log_line)  # pytest -o log_cli=true -o log_cli_level=INFO shows it
+    written = [((row.partition, row.offset), row.value, row.written_ms) for row in sink.collect()]
+    assert len(written) == len({row for row, _, _ in written}), "a row came out twice"
+    assert {row: value for row, value, _ in written} == outcome.values(row for rows in outcome.kept.values() for row in rows)
+    assert job.starts == KILLS + 1 + job.failures
+    delays_s = compare_delays(outcome.journal, outcome.kept, {row: written_ms for row, _, written_ms in written}, outcome.log)
+    quantiles = ", ".join(f"{name} {np.quantile(delays_s, q):.2f}" for name, q in (("median", 0.5), ("95%", 0.95), ("worst", 1)))
+    # pytest -o log_cli=true -o log_cli_level=INFO shows it
+    log_line = f"{outcome.describe(mode, len(written), job)}; delay from the producer to the sink, s: {quantiles}"
+    logging.getLogger("penstock").info(log_line)
+
+
+@pytest.mark.long
+def test_topics_of_kept_and_shed_rows_are_complements(own_broker: KafkaBroker, connector: str, tmp_path: Path) -> None:
+    """Kafka takes rows at least once; who takes the last run of each batch has every row once, kept or shed."""
+    topic, mode = "truth-topics", "to-topics"
+    for name in (topic, f"{topic}-out", f"{topic}-shed"):
+        own_broker.create_topic(name, PARTITIONS)
+    producer = LoggingProducer(own_broker.address, topic)
+    job = CrashedJob(mode, tmp_path, own_broker, topic, connector)
+    job.run(producer)
+    outcome = Outcome(mode, topic, tmp_path, producer)
+    outcome.check_ledger()
+    copies, written = read_last_runs(own_broker.address, f"{topic}-out")
+    assert {batch: set(rows) for batch, rows in written.items()} == {batch: rows for batch, rows in outcome.kept.items() if rows}
+    out = [row for rows in written.values() for row in rows]
+    assert len(out) == len(set(out)), "a row came out twice"
+    letters = TopicLetters(own_broker.address, f"{topic}-shed")
+    shed: list[Row] = []
+    for letter in letters.list_letters():
+        table = letters.read(letter)
+        shed += zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
+    assert sorted(out + shed) == sorted(outcome.log), "kept and shed are not all rows, each once"
+    logging.getLogger("penstock").info(
+        "%s; %d shed in the topic of letters, %d rows in the sink's topic",
+        outcome.describe(mode, len(out), job),
+        len(shed),
+        copies,
+    )
+
+
+def read_last_runs(address: str, topic: str) -> tuple[int, dict[int, list[Row]]]:
+    """Return how many rows a topic has, and those of the last run of each batch."""
+    reader = TopicReader(address)
+    messages = [message for part in reader.list_ranges(topic) for message in reader.read(part)]
+    reader.close()
+    runs: dict[int, dict[bytes, list[Row]]] = {}
+    for message in sorted(messages, key=lambda message: message.timestamp()[1]):
+        headers = dict(message.headers())
+        partition, offset = map(int, message.key().split())
+        runs.setdefault(int(headers["penstock-batch"]), {}).setdefault(headers["penstock-run"], []).append((partition, offset))
+    return len(messages), {batch: list(found.values())[-1] for batch, found in runs.items()}
+
+
+def compare_delays(
+    journal: JournalState, kept: dict[int, set[Row]], written_ms: dict[Row, int], log: dict[Row, tuple[str, int]]
+) -> NDArray[np.float64]:
+    """Return the delay of each row, from the producer's log to the time of its file; the ledger must not say less."""
+    delays_s = []
+    for batch_id, rows in kept.items():
+        if not rows:
+            continue
+        made_s = np.array([log[row][1] for row in rows]) / 1e3
+        batch_s = np.array([written_ms[row] for row in rows]) / 1e3 - made_s
+        assert batch_s.min() >= 0.0, f"batch {batch_id} has a row that was written before it was produced"
+        delays_s.append(batch_s)
+        record = journal.batches[batch_id]
+        if record.mean_arrival_s is not None:
+            assert record.mean_arrival_s == pytest.approx(made_s.mean(), abs=0.002), f"batch {batch_id}"
+        if record.delay_s is not None:
+            assert record.delay_s >= batch_s.mean() - 0.1, f"batch {batch_id}: the ledger has less than the sink"
+    return np.concatenate(delays_s)
