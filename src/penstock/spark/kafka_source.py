@@ -8,7 +8,6 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError
 from penstock.spark.progress import source_name
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = [
     "KafkaTopics",
     "SPARSE",
-    "check_connector",
     "clip_starts",
     "explain_failure",
     "find_silent_brokers",
@@ -97,20 +95,6 @@ def _is_open(address: str) -> bool:
             return True
     except (OSError, ValueError, OverflowError):
         return False
-
-
-def check_connector(spark: SparkSession) -> None:
-    """Raise if Spark can't read or write Kafka, with what to add."""
-    jvm: Any = spark._jvm
-    conf = spark._jsparkSession.sessionState().conf()
-    try:
-        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource("kafka", conf)
-    except Exception:  # whatever Spark raises for a format that it does not know
-        scala = ".".join(str(jvm.scala.util.Properties.versionNumberString()).split(".")[:2])
-        raise PenstockError(
-            f"this Spark has no Kafka connector: add org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark.version} to "
-            "spark.jars.packages before the session starts"
-        ) from None
 
 
 _FAILURES = (

@@ -18,7 +18,7 @@ from pyspark.errors.exceptions.captured import convert_exception
 
 from penstock.errors import PenstockError
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.kafka_source import check_connector
+from penstock.spark.sinks.connectors import check_connector
 from penstock.spark.sinks.counted_writer import CountedWriter
 from penstock.spark.versions import internals_of
 from penstock.spark.versions.newest import SOURCES, V2
@@ -130,7 +130,7 @@ def _check(writer: DataStreamWriter, settings: WriterSettings) -> None:
     """Refuse what Spark refuses of this sink and would allow a ``foreachBatch``."""
     kind = settings.format
     if kind == "kafka":
-        check_connector(writer._df.sparkSession)
+        check_connector(writer._df.sparkSession, "kafka")
     if not settings.has_checkpoint and kind not in _UNKEPT:
         raise PenstockError(f"format {kind!r} needs a checkpoint: add .option('checkpointLocation', ...) to the writer")
     if kind in _UNPARTITIONED and read_private_field(writer._jwrite, "partitioningColumns").isDefined():

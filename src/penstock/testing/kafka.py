@@ -20,11 +20,12 @@ from penstock.testing.maven import UnavailableError, cached_jars, fetch_jars
 __all__ = ["KafkaBroker", "fetch_connector"]
 
 _BROKER = ["org.apache.kafka:kafka_2.13:4.3.1"]
-_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_{scala}:{version}"
 _TOKENS = "org.apache.spark:spark-token-provider-kafka-0-10_2.13:{version}"
 _CLIENT = ["org.apache.kafka:kafka-clients:3.9.2", "org.apache.commons:commons-pool2:2.13.0"]
 _NEAREST = ("4.2.0", "4.1.0-preview1")
 """Connector and token provider that work with Spark 4.3, where its own can't be had."""
+_NEAR = ("4.2.", "4.3.")
 _START_S, _STOP_S = 60.0, 20.0
 
 
@@ -207,16 +208,25 @@ class KafkaBroker:
 def fetch_connector(spark_version: str) -> list[Path]:
     """Return the jars with which a Spark of this version reads and writes Kafka, for ``spark.jars``.
 
-    Those of the version itself if they can be had; otherwise the nearest that work.
+    Those of the version itself if they can be had; otherwise, for Spark 4.2 and 4.3, the nearest that work.
+
+    Raises
+    ------
+    UnavailableError
+        If they can't be fetched, in one line.
     """
     connector, tokens = _NEAREST
-    nearest = [_CONNECTOR.format(version=connector), _TOKENS.format(version=tokens), *_CLIENT]
-    found = cached_jars("spark-kafka", nearest)
+    nearest = [_CONNECTOR.format(version=connector, scala="2.13"), _TOKENS.format(version=tokens), *_CLIENT]
+    own = [_CONNECTOR.format(version=spark_version, scala="2.12" if spark_version.startswith("3.") else "2.13")]
+    may_differ = spark_version.startswith(_NEAR)
+    found = cached_jars("spark-kafka", nearest) if may_differ and cached_jars("spark-kafka", own) is None else None
     if found is not None:  # then its own could not be had before
         return sorted(found.glob("*.jar"))
     try:
-        jars = fetch_jars("spark-kafka", [_CONNECTOR.format(version=spark_version)])
+        jars = fetch_jars("spark-kafka", own)
     except UnavailableError:
+        if not may_differ:
+            raise
         return sorted(fetch_jars("spark-kafka", nearest, transitive=False).glob("*.jar"))
     # The rest of what Maven brings is in Spark itself.
     needed = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")

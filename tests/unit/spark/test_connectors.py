@@ -31,6 +31,7 @@ class FakeSpark:
             None,
             "no release for Spark 4.3 is known; the newest is for Spark 4.2 (io.delta:delta-spark_4.2_2.13:",
         ),
+        ("kafka", "3.5.7", None, "add org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7 to spark.jars.packages"),
         ("delta", "4.2.1", None, "add io.delta:delta-spark_4.2_2.13:"),
         ("iceberg", "4.1.4", None, "add org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:"),
         (
@@ -45,6 +46,7 @@ def test_a_connector_that_does_not_fit_is_refused(
     monkeypatch: pytest.MonkeyPatch, kind: str, version: str, jar: str | None, message: str
 ) -> None:
     monkeypatch.setattr(connectors, "_find_jar", lambda *_: jar)
+    monkeypatch.setattr(connectors, "_find_scala", lambda _: "2.12", raising=False)
     with pytest.raises(PenstockError) as refusal:
         connectors.check_connector(FakeSpark(version), kind)  # type: ignore[arg-type]
     assert message in str(refusal.value)

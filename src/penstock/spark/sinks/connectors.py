@@ -23,7 +23,7 @@ _BY_VERSION = {
         "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     },
 }
-_KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+_KAFKA = "org.apache.spark:spark-sql-kafka-0-10_{scala}:{version}"
 _DRIVERS = {
     "mariadb": ("org.mariadb.jdbc:mariadb-java-client:3.5.1", "org.mariadb.jdbc.Driver"),
     "mysql": ("com.mysql:mysql-connector-j:9.1.0", "com.mysql.cj.jdbc.Driver"),
@@ -43,7 +43,7 @@ def check_connector(spark: SparkSession, kind: str) -> None:
     """
     jar = _find_jar(spark, kind)
     if jar is None:
-        raise PenstockError(describe_missing(kind, spark.version))
+        raise PenstockError(describe_missing(kind, spark.version, _find_scala(spark)))
     built_for = read_spark_version(jar)
     if built_for is not None and not spark.version.startswith(f"{built_for}."):
         raise PenstockError(
@@ -52,14 +52,14 @@ def check_connector(spark: SparkSession, kind: str) -> None:
         )
 
 
-def describe_missing(kind: str, version: str) -> str:
-    """Return the line for a format whose connector is not loaded.
+def describe_missing(kind: str, version: str, scala: str = "2.13") -> str:
+    """Return the line for a format whose connector is not loaded, in Spark's version and that of its Scala.
 
     >>> describe_missing("kafka", "4.3.0")
     "format 'kafka' needs its connector: add org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0 to spark.jars.packages"
     """
     if kind == "kafka":
-        return f"format 'kafka' needs its connector: add {_KAFKA.format(version=version)} to spark.jars.packages"
+        return f"format 'kafka' needs its connector: add {_KAFKA.format(version=version, scala=scala)} to spark.jars.packages"
     return f"format {kind!r} needs its connector, which is not loaded: {_advise(kind, version)}"
 
 
@@ -118,6 +118,12 @@ def _advise(kind: str, version: str) -> str:
         return f"add {known[minor]} to spark.jars.packages"
     newest = max(known, key=lambda name: tuple(map(int, name.split("."))))
     return f"no release for Spark {minor} is known; the newest is for Spark {newest} ({known[newest]})"
+
+
+def _find_scala(spark: SparkSession) -> str:
+    """Return the version of Scala that Spark was built with, as artifacts have it: Spark 3.5 comes with 2.12 as well."""
+    jvm: Any = spark._jvm
+    return ".".join(str(jvm.scala.util.Properties.versionNumberString()).split(".")[:2])
 
 
 def _find_jar(spark: SparkSession, kind: str) -> str | None:
