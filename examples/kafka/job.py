@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 
 def main() -> None:
-    """Count clicks by page until the time is up."""
+    """Count clicks by windows of ten seconds until the time is up, or until Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--servers", default="127.0.0.1:9092", help="bootstrap servers")
     parser.add_argument("--topic", default="clicks")
@@ -38,6 +38,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark's workers run the python3 on PATH, without penstock
     builder = SparkSession.builder.master("local[2]").appName("clicks").config("spark.sql.shuffle.partitions", 2)
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.jars", options.jars) if options.jars else builder.config("spark.jars.packages", CONNECTOR)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -46,27 +47,28 @@ def main() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as checkpoint, Shedder("2s") as shedder:
         kept = shedder.gate(clicks, name="clicks", arrival="timestamp", weight_column="w")
         kept = kept.withColumn("w", F.col("w") * pf.source_weight())  # a row that a producer sampled stands for more
-        parsed = kept.select(
-            "w", F.from_json(F.col("value").cast("string"), "user bigint, page string, ms double").alias("click")
-        )
-        pages = parsed.groupBy("click.page").agg(
+        click = F.from_json(F.col("value").cast("string"), "user bigint, page string, ms double")
+        parsed = kept.withWatermark("timestamp", "30 seconds").select("timestamp", "w", click.alias("click"))
+        windows = parsed.groupBy(F.window("timestamp", "10 seconds")).agg(
             pf.estimated_count(weight="w").alias("clicks"), pf.estimated_avg("click.ms", weight="w").alias("ms")
         )
-        query = shedder.foreach_batch(pages, show, checkpoint=checkpoint, output_mode="update")
+        query = shedder.foreach_batch(windows, show, checkpoint=checkpoint, output_mode="update")
         end_s = time.time() + options.seconds
         told = Feedback(checkpoint, {"clicks": options.topic}, http=options.rates) if options.rates else nullcontext()
-        with told:
+        with told, suppress(KeyboardInterrupt):
             while query.isActive and time.time() < end_s:
                 time.sleep(0.5)
         print(shedder.report())
 
 
-def show(pages: DataFrame, batch_id: int) -> None:
-    """Print the page with the most clicks, and how far off that may be."""
-    top = pages.orderBy(F.desc("clicks.estimate")).first()
-    if top is not None:
-        count = top["clicks"]
-        print(f"batch {batch_id}: {top['page']}: {count['estimate']:,.0f} clicks, {count['lower']:,.0f} to {count['upper']:,.0f}")
+def show(windows: DataFrame, batch_id: int) -> None:
+    """Print the windows that have changed: how many clicks, and how far off that may be."""
+    for row in windows.orderBy("window").collect():
+        count, ms = row["clicks"], row["ms"]
+        print(
+            f"batch {batch_id}: {row['window']['start']:%H:%M:%S}: {count['estimate']:,.0f} clicks, "
+            f"{count['lower']:,.0f} to {count['upper']:,.0f}; {ms['estimate']:.0f} ms on average"
+        )
 
 
 if __name__ == "__main__":

@@ -160,6 +160,23 @@ def test_a_topic_gets_each_batch_with_its_number(broker: KafkaBroker, stream: St
     assert any("Kafka takes rows at least once" in note for note in notes)
 
 
+@pytest.mark.parametrize("by", ["batch", "arrival"])
+def test_spark_s_own_sink_to_a_topic(broker: KafkaBroker, stream: Stream, rows: str, tmp_path: Path, by: Any) -> None:
+    """``start`` with a writer of Spark's, as users have it already."""
+    broker.create_topic(f"{rows}-out")
+    checkpoint = tmp_path / "checkpoint"
+
+    def write(shedder: Shedder, gated: DataFrame) -> Any:
+        options = {"kafka.bootstrap.servers": broker.address, "topic": f"{rows}-out", "checkpointLocation": str(checkpoint)}
+        return shedder.start(gated.select("key", "value").writeStream.format("kafka").options(**options), by=by)
+
+    run(stream(subscribe=rows, maxOffsetsPerTrigger=500), checkpoint, write, arrival="timestamp", bounded=False)
+    ((offered, kept),) = read_journal(checkpoint / "penstock").totals().values()
+    numbers = numbers_of(broker, f"{rows}-out")
+    assert offered == ROWS
+    assert len(numbers) == len(set(numbers)) == kept > 0
+
+
 def test_a_database_has_each_row_once(stream: Stream, rows: str, postgres: Postgres, tmp_path: Path) -> None:
     def write(shedder: Shedder, gated: DataFrame) -> Any:
         return shedder.write(
