@@ -33,6 +33,7 @@ class Restless(Controller):
 
 
 def main(mode: str, directory: Path, address: str, topic: str, connector: str) -> None:
+    parent = os.getppid()  # before Spark starts: it may be gone by the time a query runs
     settings = {"spark.jars": connector, "spark.sql.streaming.minBatchesToRetain": "100000"}
     spark = local_session("crash", scratch=directory / "scratch", **settings)
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", address).option("subscribe", topic)
@@ -51,7 +52,6 @@ def main(mode: str, directory: Path, address: str, topic: str, connector: str) -
         else:
             writer = kept.writeStream.format("parquet").option("path", str(directory / "sink"))
             query = shedder.start(writer.option("checkpointLocation", checkpoint), by="arrival")
-        parent = os.getppid()
         while query.isActive and not (directory / "stop").exists() and os.getppid() == parent:
             time.sleep(0.05)
         if query.exception() is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
@@ -102,6 +103,8 @@ class CrashedJob:
         self.starts = self.failures = 0
 
     def run(self, producer: LoggingProducer) -> None:
+        # The watchdog of the configuration (pyproject.toml) knows nothing of how many kills were asked for.
+        faulthandler.dump_traceback_later(420 + 60 * (KILLS + RESTARTS), exit=True)
         events = [self._kill] * KILLS + [self._restart_broker] * RESTARTS
         self._dice.shuffle(events)
         try:
