@@ -27,6 +27,8 @@ def feedback(  # noqa: PLR0917 - options of a command
     from penstock.duration import parse_duration  # noqa: PLC0415 - commands load what they need
     from penstock.feedback import Feedback  # noqa: PLC0415
 
+    if http == "-" and servers is None:
+        raise PenstockError("give --http HOST:PORT or --servers, or both: where to publish")
     run_s = None if seconds is None else parse_duration(seconds, "--for")
     published = Feedback(
         checkpoint,
