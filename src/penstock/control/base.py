@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from penstock.errors import PenstockError
 
@@ -206,6 +206,9 @@ class Controller(ABC):
     >>> Half(delay_target_s=2.0).update(Observation(batch_id=0, start_s=0.0, end_s=1.0)).keep
     0.5
     """
+
+    sheds: ClassVar[bool] = True
+    """Whether it ever sheds: for one that never does, nothing else may, however long a batch takes."""
 
     def __init__(self, delay_target_s: float) -> None:
         self.delay_target_s = check_target(delay_target_s)

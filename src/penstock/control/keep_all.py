@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from penstock.control.base import Controller, Decision, Observation
 
 __all__ = ["KeepAll"]
@@ -15,6 +17,8 @@ class KeepAll(Controller):
     >>> KeepAll(delay_target_s=2.0).update(Observation(batch_id=0, start_s=0.0, end_s=9.0)).keep
     1.0
     """
+
+    sheds: ClassVar[bool] = False
 
     def update(self, observation: Observation) -> Decision:  # noqa: ARG002 - it looks at nothing
         """Keep everything."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from penstock.control.base import Controller, Decision, Observation
 
@@ -27,6 +27,8 @@ class Backfill(Controller):
     >>> Backfill(MicroBatch(2.0)).update(Observation(batch_id=0, start_s=0.0, end_s=900.0)).keep
     1.0
     """
+
+    sheds: ClassVar[bool] = False
 
     def __init__(self, controller: Controller) -> None:
         super().__init__(controller.delay_target_s)

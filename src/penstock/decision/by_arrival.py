@@ -145,7 +145,7 @@ class ByArrival(QueryCore):
         batch takes. The controller decides anew when it has ended. Only for engines where nothing bounds a batch.
         """
         target_s = self.controller.delay_target_s
-        if running_s <= target_s or self._pending is not None:
+        if running_s <= target_s or self._pending is not None or not self.controller.sheds:
             return []
         share = 2.0 ** math.floor(2.0 * math.log2(target_s / running_s))  # in halves, so that few decisions are journaled
         share = max(share, 1.0 - self.ceiling.max_loss)

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from penstock.control.base import Decision
+from penstock.control import KeepAll
+from penstock.control.base import Controller, Decision
 from penstock.decision import Append, BatchPlanned, ByArrival, SlotGate
+from penstock.decision.backfill import Backfill
 from penstock.drop.priorities import Priorities
 from penstock.drop.shares import EqualShare, PriorityShares
 from penstock.drop.tables import UNBOUNDED, slot_of, slot_start_s
@@ -439,3 +441,13 @@ def test_a_short_batch_relieves_nothing_and_a_ceiling_holds() -> None:
     end_batch(driver)
     driver.carry_out(core.relieve(driver.now_s(), 100.0))
     assert changes(driver)[-1][1] == (0.5,)
+
+
+@pytest.mark.parametrize("controller", [KeepAll(2.0), Backfill(Scripted(0.5))])
+def test_a_controller_that_never_sheds_is_never_relieved(controller: Controller) -> None:
+    """However long a batch takes: rows that arrive meanwhile are the next run's, and nobody asked to shed them."""
+    core = ByArrival([SlotGate("in", EqualShare())], controller, is_warm=True)
+    driver = MemoryDriver(core).restore()
+    end_batch(driver)
+    assert core.relieve(driver.now_s(), 1_000.0) == []
+    assert changes(driver) == []
