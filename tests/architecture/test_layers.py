@@ -66,6 +66,18 @@ def test_without_pyspark_the_error_says_what_to_install() -> None:
     assert "pip install 'penstock[spark]'" in run.stderr
 
 
+def test_a_client_without_a_jvm_loads_what_spark_connect_needs() -> None:
+    """Spark's pure Python client has neither py4j nor pyspark.core."""
+    pytest.importorskip("grpc", reason="Spark Connect needs grpcio")
+    code = (
+        "import sys; sys.modules['py4j'] = sys.modules['pyspark.core'] = None\n"
+        "import penstock, pyspark\n"
+        "print(hasattr(pyspark, 'SparkContext'), *(getattr(penstock, name) is not None for name in penstock.__all__))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert run.stdout.split() == ["False", *["True"] * len(penstock.__all__)], run.stderr
+
+
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_public_names_are_sorted(path: Path) -> None:
     for node in ast.parse(path.read_text()).body:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from penstock import Controller, Decision, Observation, PenstockError, Priorities, Shedder, WholeWindows
 from penstock.errors import JournalError
+from tests.services.connect_operations import compare_operations
 
 RATE = 1_000
 """A row per millisecond, so the arrival of a row is that of the first one and its number."""
@@ -115,12 +117,18 @@ def write_by_function(spark: SparkSession, root: Path) -> dict[str, Any]:
 
 def main() -> None:
     root, what = Path(sys.argv[1]), sys.argv[2]
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    spark = SparkSession.builder.remote(os.environ.get("SPARK_REMOTE", "local[2]")).getOrCreate()
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     if what == "run":
         run(spark, root, int(sys.argv[3]))
+    elif what == "operations":
+        (root / "answer.json").write_text(json.dumps(compare_operations(spark, root)))
     else:
-        answer = {"refusals": list_refusals(spark, root), "all": count_all(spark, root), "function": write_by_function(spark, root)}
+        answer = {
+            "refusals": list_refusals(spark, root),
+            "all": count_all(spark, root),
+            "function": write_by_function(spark, root),
+        }
         (root / "answer.json").write_text(json.dumps(answer))
     spark.stop()
 

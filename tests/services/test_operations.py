@@ -21,8 +21,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F
 
-from penstock import Controller, Decision, KeepAll, Observation, Shedder, read_journal
+from penstock import Controller, Decision, KeepAll, Observation, PenstockError, Shedder, read_journal
 from penstock.drop.hashing import gate_seed, uniform
+from penstock.journal import DecisionRecord, Journal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -175,6 +176,17 @@ def apply_with_state(df: DataFrame) -> DataFrame:
     return df.groupBy("k").applyInPandasWithState(count, "k int, n bigint", "n bigint", "append", "NoTimeout")
 
 
+def apply_to_groups(df: DataFrame) -> DataFrame:
+    """Python's flatMapGroups: a function of the rows that a key has in a batch."""
+
+    def count(rows: Any) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame({"k": [rows["k"].iloc[0]], "n": [len(rows)]})
+
+    return df.groupBy("k").applyInPandas(count, "k int, n bigint")
+
+
 def transform_with_state(df: DataFrame) -> DataFrame:
     from pyspark.sql.streaming import StatefulProcessor
 
@@ -201,6 +213,7 @@ OPERATORS: dict[str, tuple[Job, str]] = {
     "stream-static join": (join_static, "append"),
     "aggregation": (count_by_key, "complete"),
     "applyInPandasWithState": (apply_with_state, "append"),
+    "flatMapGroups": (apply_to_groups, "append"),
 }
 
 
@@ -310,6 +323,7 @@ def test_several_outputs_of_one_function(keep: float | None, spark: SparkSession
         ({"availableNow": True}, "keep"),
         ({"availableNow": True}, "shed"),
         ({"once": True}, "keep"),
+        ({"once": True}, "shed"),
     ],  # once: one batch
 )
 def test_a_backfill_is_no_overload(
@@ -337,3 +351,46 @@ def test_a_table_of_the_catalog_by_attaching(spark: SparkSession, files: Path, t
     offered, kept = read_journal(tmp_path / "cp" / "penstock").totals()["in"]
     assert offered == kept
     spark.sql(f"DROP TABLE {table}")
+
+
+# -- by arrival -------------------------------------------------------------------------------------------------------------
+
+
+def keep_by_arrival(checkpoint: Path, keep: float) -> list[int]:
+    """Leave a journal as an earlier run would, by which a share of all rows is kept, whenever they arrived; return which."""
+    ids = np.arange(ROWS * FILES)
+    if keep == 1.0:
+        return ids.tolist()
+    journal = Journal(checkpoint / "penstock")
+    journal.append(DecisionRecord({"in": (keep,)}, keep, from_slot=0))
+    journal.close()
+    return ids[uniform(gate_seed("in"), [pa.array(ids)]) < keep].tolist()
+
+
+@pytest.mark.parametrize("keep", [1.0, 0.5])
+def test_a_table_of_the_catalog(keep: float, spark: SparkSession, files: Path, tmp_path: Path) -> None:
+    """start(writer, table=...) is toTable() under control, from the first row on."""
+    table = f"rows{next(_NAMES)}"
+    kept = keep_by_arrival(tmp_path / "cp", keep)
+    with Shedder("60s", controller=KeepAll(60.0)) as shedder:
+        gated = shedder.gate(read(spark, files), name="in", identity="id", arrival="t", bounded=False)
+        writer = gated.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "cp"))
+        with pytest.raises(PenstockError, match=f"a query to table '{table}' can't run by batch"):
+            shedder.start(writer, by="batch", table=table)
+        shedder.start(writer.trigger(availableNow=True), table=table).awaitTermination()
+    assert sorted(row[0] for row in spark.table(table).select("id").collect()) == kept
+    assert read_journal(tmp_path / "cp" / "penstock").totals()["in"] == (ROWS * FILES, len(kept))
+    spark.sql(f"DROP TABLE {table}")
+
+
+@pytest.mark.parametrize("keep", [1.0, 0.5])
+def test_asynchronous_progress_tracking(keep: float, spark: SparkSession, files: Path, tmp_path: Path) -> None:
+    name = f"gated{next(_NAMES)}"
+    kept = keep_by_arrival(tmp_path / "cp", keep)
+    with Shedder("60s", controller=KeepAll(60.0)) as shedder:
+        gated = shedder.gate(read(spark, files), name="in", identity="id", arrival="t", bounded=False)
+        writer = gated.writeStream.format("memory").queryName(name).option("checkpointLocation", str(tmp_path / "cp"))
+        query = shedder.start(writer.option("asyncProgressTrackingEnabled", "true"))
+        query.processAllAvailable()
+    assert sorted(row[0] for row in spark.table(name).select("id").collect()) == kept
+    assert read_journal(tmp_path / "cp" / "penstock").totals()["in"] == (ROWS * FILES, len(kept))

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from penstock.errors import PenstockError
 from penstock.metrics import Exporter
 from penstock.spark.connect.detection import is_connect
-from penstock.spark.connect.listener import ConnectListener
+from penstock.spark.connect.listener import ConnectListener, add_listener
 from penstock.spark.gates import Gate
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.report_listener import ReportListener
@@ -36,6 +36,8 @@ class DriverRegistry:
         self._exporters = exporters
         self.by_label: dict[str, QueryDriver] = {}
         """The newest driver of each label."""
+        self.on_stranger: Callable[[str, str], None] | None = None
+        """Called with the reports of queries that have no driver."""
         self._listener: StreamingQueryListener | None = None
         self._spark: SparkSession | None = None
 
@@ -84,7 +86,7 @@ class DriverRegistry:
 
     def launch(self, driver: QueryDriver, spark: SparkSession, start: Callable[[], StreamingQuery]) -> StreamingQuery:
         """Start a query and tie it to its driver."""
-        self._listen(spark)
+        self.listen(spark)
         query = start()
         driver.query = query
         driver.attach(query)
@@ -105,20 +107,31 @@ class DriverRegistry:
                 log.debug("the listener could not be removed", exc_info=True)
             self._listener = None
 
-    def _listen(self, spark: SparkSession) -> None:
+    def finish(self) -> None:
+        """Close the journals of all queries, after the reports that have come."""
+        for driver in self.drivers:
+            driver.finish()
+
+    def listen(self, spark: SparkSession) -> None:
+        """Ask Spark for reports."""
         if self._listener is None:
             self._spark = spark
             if is_connect(spark):
-                self._listener = ConnectListener(self._on_report, self._on_end)
+                reports = ConnectListener(self._on_report, self._on_end)
+                add_listener(spark, reports)
+                self._listener = reports
             else:
                 self._listener = ReportListener(self._on_report, self._on_end, self._has_listeners)
-            spark.streams.addListener(self._listener)
+                spark.streams.addListener(self._listener)
 
     def _has_listeners(self) -> bool:
         return any(driver.wants_reports for driver in self.drivers)
 
     def _on_report(self, run_id: str, text: str) -> None:
-        for driver in self._of_run(run_id):
+        drivers = self._of_run(run_id)
+        if not drivers and self.on_stranger is not None:
+            self.on_stranger(run_id, text)
+        for driver in drivers:
             driver.report(text)
 
     def _on_end(self, run_id: str) -> None:

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from py4j.protocol import Py4JError, Py4JJavaError
-
 from penstock.errors import PenstockError
+from penstock.spark.java_errors import Py4JError, Py4JJavaError
 from penstock.storage import Lease, Store
 from penstock.storage.arrow_store import read_or_error
 from penstock.storage.local_store import LocalStore

@@ -12,12 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from py4j.java_gateway import is_instance_of
-from py4j.protocol import Py4JJavaError
-from pyspark.errors.exceptions.captured import convert_exception
-
 from penstock.errors import PenstockError
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.java_errors import Py4JJavaError
 from penstock.spark.sinks.connectors import check_connector
 from penstock.spark.sinks.counted_writer import CountedWriter
 from penstock.spark.versions import internals_of
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.spark.gates import Gate
 
-__all__ = ["NativeSink", "Way", "open_sink"]
+__all__ = ["NativeSink", "Way", "choose_way", "open_sink"]
 
 Way = Literal["batch", "arrival"]
 
@@ -97,6 +94,17 @@ class _MemorySink(_TableSink):
         plan = getattr(jvm, f"{SOURCES}.MemoryPlan")(self._table, attributes)
         view = internals_of(self._df.sparkSession).dataset(jvm, self._df._jdf.sparkSession(), plan)
         view.createOrReplaceTempView(self._settings.name)
+
+
+def choose_way(by: Way | None, table: str | None) -> Way | None:
+    """Return how decisions take effect for a query that writes to a table of the catalog: only Spark itself can start one."""
+    if table is None:
+        return by
+    if by == "batch":
+        raise PenstockError(
+            f"a query to table {table!r} can't run by batch: leave by= out, or use write(df, 'delta', table=...) or 'iceberg'"
+        )
+    return "arrival" if by is None else by
 
 
 def open_sink(
@@ -198,6 +206,8 @@ def _jvm(df: DataFrame) -> Any:
 
 
 def _is_a(df: DataFrame, java: Any, name: str) -> bool:
+    from py4j.java_gateway import is_instance_of  # noqa: PLC0415 - the client of Spark Connect has none
+
     return bool(is_instance_of(df.sparkSession.sparkContext._gateway, java, name))
 
 
@@ -218,4 +228,6 @@ def _create_v1_sink(writer: DataStreamWriter, settings: WriterSettings) -> Any:
     try:
         return method.invoke(java, _new_array(df, "java.lang.Object", settings.java_options))
     except Py4JJavaError as error:
+        from pyspark.errors.exceptions.captured import convert_exception  # noqa: PLC0415 - as above
+
         raise convert_exception(error.java_exception.getCause()) from None

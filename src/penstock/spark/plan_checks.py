@@ -40,6 +40,8 @@ _DISTINCT = ("Deduplicate", "DeduplicateWithinWatermark", "Distinct")  # nodes o
 
 def check_streaming(df: Any) -> None:
     """Refuse what is no streaming DataFrame of a session that is alive."""
+    if is_connect(df) and not hasattr(df, "scalar"):
+        raise PenstockError(f"gates over Spark Connect need Spark 4.0 or later, this is {df.sparkSession.version}")
     if not isinstance(df, DataFrame):
         raise PenstockError(f"a streaming DataFrame is needed, got {type(df).__name__}")
     context = None if is_connect(df) else df.sparkSession._sc

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
-from pyspark import SparkContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 __all__ = ["accumulate_readings", "take_reading"]
 

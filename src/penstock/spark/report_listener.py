@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pyspark import SparkContext
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ class ReportListener(StreamingQueryListener):
     def _jlistener(self) -> Any:
         """What Spark gets: our callbacks, without PySpark's translation."""
         if self._wrapped is None:
+            from pyspark import SparkContext  # noqa: PLC0415 - the client of Spark Connect has none
+
             jvm: Any = SparkContext._jvm
             self._wrapped = jvm.PythonStreamingQueryListenerWrapper(self._callbacks)
         return self._wrapped

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ def local_session(name: str, cores: int = 2, scratch: Path | None = None, **conf
         from pyspark.sql import SparkSession  # noqa: PLC0415 - pyspark is an extra
     except ImportError as error:
         raise PenstockError("PySpark is not installed: pip install 'penstock[spark]'") from error
+    if not any(find_spec(f"pyspark.{name}") for name in ("core", "context")):  # the second before Spark 4.0
+        raise PenstockError("only Spark's client is installed here, pyspark-client: pip install 'penstock[spark]' instead of it")
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         raise PenstockError("Java is missing: install a JDK or JRE, version 17 or later (Debian: openjdk-17-jre-headless)")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run the python3 on PATH, perhaps without penstock

@@ -30,6 +30,7 @@ from penstock.spark.batch_driver import BatchDriver, BatchFunction
 from penstock.spark.checkpoint import find_open_batch
 from penstock.spark.connect.connect_gate import build_connect_gate
 from penstock.spark.connect.detection import is_connect, refuse_connect
+from penstock.spark.connect.pipelines import PipelineFollower, call_outside_pipeline, is_in_pipeline
 from penstock.spark.connect.start import is_connect_backfill, start_over_connect
 from penstock.spark.dead_letters.letter_writer import add_letters
 from penstock.spark.dead_letters.targets import parse_target
@@ -37,7 +38,7 @@ from penstock.spark.driver_registry import DriverRegistry
 from penstock.spark.gates import Gate, GateSpecification, build_gate, keep_whole_windows
 from penstock.spark.journal_opening import find_journal, open_journal
 from penstock.spark.lazy_start import start_lazily
-from penstock.spark.native_sinks import Way, open_sink
+from penstock.spark.native_sinks import Way, choose_way, open_sink
 from penstock.spark.plan_checks import check_streaming, check_windows, find_gates, find_risks
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.sinks.counted_writer import CountedWriter
@@ -130,6 +131,7 @@ class Shedder:
         self._journal = None if journal is None else str(journal)
         self._gates: dict[str, Gate] = {}
         self._registry = DriverRegistry(build_exporters(metrics, {"spark": AccumulatorExporter}))
+        self._pipeline = PipelineFollower(self._gates, self._registry, self._core_of_flow)
         self._created_s = time.time()
 
     @property
@@ -197,7 +199,7 @@ class Shedder:
             The same columns, and the weight column.
 
         """
-        check_streaming(df)
+        call_outside_pipeline(partial(check_streaming, df), name)
         specification = GateSpecification(
             name=f"gate{len(self._gates) + 1}" if name is None else name,
             arrival=arrival,
@@ -217,7 +219,10 @@ class Shedder:
                 f"a gate named {specification.name!r} exists already: give each gate of a shedder a name of its own"
             )
         if is_connect(df):
-            self._gates[specification.name], gated = build_connect_gate(df, specification, self._journal)
+            gate, gated = call_outside_pipeline(partial(build_connect_gate, df, specification, self._journal), specification.name)
+            self._gates[specification.name] = gate
+            if is_in_pipeline():
+                self._pipeline.follow(gate)
         else:
             self._gates[specification.name], gated = build_gate(df, specification, self._created_s)
         return gated
@@ -242,7 +247,7 @@ class Shedder:
 
     # -- queries -------------------------------------------------------------------------------------------------------
 
-    def start(self, writer: DataStreamWriter, by: Way | None = None) -> StreamingQuery:
+    def start(self, writer: DataStreamWriter, by: Way | None = None, *, table: str | None = None) -> StreamingQuery:
         """Start a query with any sink of Spark's under control: ``shedder.start(df.writeStream.format(...).option(...))``.
 
         The sink keeps its semantics: files are committed once, in Spark's own log; a memory table has the query's name.
@@ -255,6 +260,8 @@ class Shedder:
             How decisions take effect. ``"batch"``: before each batch, whose size is known; Spark's sink is called from
             ``foreachBatch``, so that is what Spark's progress calls it. ``"arrival"``: for rows that arrive later, in a query
             that runs by itself; for gates that several queries read. By default by batch wherever that is possible.
+        table
+            A table of the catalog to write to, as ``writer.toTable(table)`` does, which starts the query at once; by arrival.
 
         Raises
         ------
@@ -264,7 +271,7 @@ class Shedder:
         """
         if is_connect(writer):
             core = partial(ByArrival, controller=self._controller_for(writer), max_loss=self._max_loss)
-            return start_over_connect(writer, by, self._gates, self._registry, core)
+            return start_over_connect(writer, by, self._gates, self._registry, core, table=table)
         if not isinstance(writer, DataStreamWriter):
             raise PenstockError(f"start() needs a DataStreamWriter such as df.writeStream.format('parquet'), got {writer!r}")
         check_streaming(writer._df)
@@ -273,7 +280,7 @@ class Shedder:
         gates = find_gates(plan, self._gates, settings.name)
         if by is None and self._registry.are_shared(gates):
             by = "arrival"
-        sink = open_sink(writer, settings, gates, by)
+        sink = open_sink(writer, settings, gates, choose_way(by, table))
         if sink is not None:
             query = self._start_by_batch(settings.new_writer(), settings, sink)
             sink.register()
@@ -281,7 +288,7 @@ class Shedder:
         driver = self._arrival_driver(plan, settings.name, settings.trigger)
         with self._registry.enlist(driver):
             open_journal(driver, self._journal, settings.checkpoint, writer._df, settings.output_mode)
-            return self._launch(driver, plan, writer.start)
+            return self._launch(driver, plan, writer.start if table is None else partial(writer.toTable, table))
 
     def attach(self, query: StreamingQuery) -> StreamingQuery:
         """Take control of a query that runs already and was built on this shedder's gates.
@@ -312,6 +319,10 @@ class Shedder:
         controller = copy.deepcopy(self._controller)
         ends = is_connect_backfill(trigger) if is_connect(trigger) else is_backfill(trigger)
         return Backfill(controller) if self._keeps_backfills and ends else controller
+
+    def _core_of_flow(self, gates: Sequence[Any], **options: Any) -> ByArrival:
+        controller = copy.deepcopy(self._controller)
+        return ByArrival(gates, Backfill(controller) if self._keeps_backfills else controller, max_loss=self._max_loss, **options)
 
     def foreach_batch(
         self,

@@ -26,6 +26,8 @@ __all__ = ["ConnectDriver", "MARGIN_S"]
 MARGIN_S = 0.5
 """A decision takes effect this long after it is made: time to journal it and to write a table."""
 _WATCH_S = 0.25
+_MANY = 3
+"""So many reports in a row had to be asked for: they no longer come by themselves."""
 
 
 class ConnectDriver(ReportedDriver):
@@ -37,6 +39,7 @@ class ConnectDriver(ReportedDriver):
     def __init__(self, gates: Sequence[ConnectGate], core: ByArrival, siblings: Mapping[str, QueryDriver] | None = None) -> None:
         super().__init__(gates, core, siblings)  # type: ignore[arg-type] # they offer what is needed
         self._last_report_s = self.now_s()
+        self._fetches = 0
         self._seen_gates = {gate.name: gate for gate in gates}
 
     def look_at_sources(self, df: DataFrame) -> None:
@@ -59,6 +62,7 @@ class ConnectDriver(ReportedDriver):
             if text is None:
                 return
             self._last_report_s = self.now_s()
+            self._fetches = 0
             self.guard("take in a batch", self._take_in, text)
 
     def _watch(self) -> None:
@@ -66,9 +70,24 @@ class ConnectDriver(ReportedDriver):
         running_s = self.now_s() - self._last_report_s
         if running_s <= self.core.controller.delay_target_s or self.query is None:
             return
+        if self._fetch_reports():
+            return
         status = self.query.status
         if status["isTriggerActive"] and status["isDataAvailable"] and isinstance(self.core, ByArrival):
             self.carry_out(self.core.relieve(self.now_s(), running_s))
+
+    def _fetch_reports(self) -> bool:
+        """Ask for reports that never came: where the connection broke, PySpark drops its listeners and only warns."""
+        last = None if self.query is None else self.query.lastProgress
+        if last is None or self.query is None or json.loads(report_text(last))["batchId"] <= self._done_through:
+            return False
+        self._fetches += 1
+        if self._fetches == _MANY:
+            self.warn(f"{self.label}: Spark's reports no longer come by themselves, so they are fetched, once per target")
+        self._last_report_s = self.now_s()
+        for progress in self.query.recentProgress:
+            self._take_in(report_text(progress))
+        return True
 
     def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:
         """Put tables in force. A decision whose table can't be written never held, and is taken back."""

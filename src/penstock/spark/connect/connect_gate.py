@@ -46,6 +46,7 @@ class ConnectGate:
         self.directory = directory
         self.specification = replace(specification, is_bounded=False)  # no public function knows the rank of a row
         self._unit = hashed_unit(specification, schema)
+        self._may_lack_arrival = schema[self._arrival].nullable
         self._index = class_index_of(specification)
         shares = self._index.shares()
         self.state = SlotGate(specification.name, shares, unit_name=self._unit.name)
@@ -91,7 +92,7 @@ class ConnectGate:
         columns = self.state.ring.columns
         entry = self._age(table) if columns == 1 else self._age(table) * F.lit(columns) + index
         keep = F.get(table.getField("entries"), entry)
-        return F.when(has_arrival(self._arrival), keep).otherwise(F.lit(1.0))
+        return F.when(has_arrival(self._arrival), keep).otherwise(F.lit(1.0)) if self._may_lack_arrival else keep
 
     def _count_offered(self, index: Column) -> list[Column]:
         counts = [F.count(F.lit(1)).alias("rows")]
@@ -99,7 +100,7 @@ class ConnectGate:
 
     def _count_kept(self, table: Column, index: Column) -> list[Column]:
         micros = F.unix_micros(column_named(self._arrival))
-        is_timed = F.coalesce(has_arrival(self._arrival), F.lit(False))
+        is_timed = F.coalesce(has_arrival(self._arrival), F.lit(False)) if self._may_lack_arrival else F.lit(True)
         is_reached = F.coalesce(F.shiftright(micros, SLOT_SHIFT) >= table.getField("oldest"), F.lit(False))
         counts = {  # few and simple: an observation takes rows out of the generated code, and each count costs 10 ns per row
             "rows": F.count(F.lit(1)),

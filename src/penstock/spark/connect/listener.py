@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from penstock.errors import PenstockError
+
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
 
-__all__ = ["ConnectListener", "report_text"]
+__all__ = ["ConnectListener", "add_listener", "report_text"]
 
 
 class ConnectListener(StreamingQueryListener):
@@ -33,6 +37,24 @@ class ConnectListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """Pass the end of a query on."""
         self._on_end(str(event.runId))
+
+
+def add_listener(spark: SparkSession, listener: StreamingQueryListener) -> None:
+    """Ask Spark for reports. Where that fails PySpark only warns, and nothing would ever be decided.
+
+    Raises
+    ------
+    PenstockError
+        If no reports can be had.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        spark.streams.addListener(listener)
+    for warning in caught:
+        text = str(warning.message)
+        if "listener is not added" in text:
+            raise PenstockError(f"Spark Connect sends no reports, so nothing can be controlled: {text.splitlines()[0]}")
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def report_text(progress: Any) -> str:

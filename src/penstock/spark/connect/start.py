@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.decision import ByArrival
@@ -75,6 +76,8 @@ def start_over_connect(
     gates: Mapping[str, Any],
     registry: DriverRegistry,
     build_core: Callable[..., ByArrival],
+    *,
+    table: str | None = None,
 ) -> StreamingQuery:
     """Start a query by arrival, with its loop in this process. The core is built with gates, a label and a margin."""
     if by == "batch":
@@ -88,4 +91,4 @@ def start_over_connect(
         driver.open_journal(f"{read[0].directory}/{driver.label}", None, is_new=False)
         if settings.checkpoint is None:
             driver.warn(f"{driver.label}: without checkpointLocation nothing is left of the query after a restart")
-        return registry.launch(driver, read[0].spark, writer.start)
+        return registry.launch(driver, read[0].spark, writer.start if table is None else partial(writer.toTable, table))

@@ -1,0 +1,79 @@
+"""The loop in the client of Spark Connect, against a query that is made up."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from penstock import Controller, Decision, Observation
+from penstock.decision import ByArrival
+from penstock.errors import PenstockError
+from penstock.spark.connect.connect_driver import ConnectDriver
+from penstock.spark.connect.listener import add_listener
+from tests.unit.spark.test_pipelines import build, report
+
+
+class Most(Controller):
+    def update(self, observation: Observation) -> Decision:
+        return Decision(keep=0.9)
+
+
+def start(tmp_path: Path, query: Any) -> ConnectDriver:
+    gate = build(tmp_path)
+    driver = ConnectDriver([gate], ByArrival([gate.state], Most(2.0), label="query"))
+    driver.open_journal(str(tmp_path / "query"), None, is_new=False)
+    driver.query = query
+    return driver
+
+
+def query_after(batches: int) -> Any:
+    done = [json.loads(report(number)) for number in range(batches)]
+    status = {"isTriggerActive": True, "isDataAvailable": True}
+    return SimpleNamespace(lastProgress=done[-1] if done else None, recentProgress=done, status=status, runId="r1")
+
+
+def test_reports_that_never_come_are_fetched_and_shed_nothing(tmp_path: Path) -> None:
+    """A broken connection takes the listener away; batches end as ever, so there is no reason to keep less."""
+    driver = start(tmp_path, query_after(0))
+    for batches in range(1, 6):
+        driver.query = query_after(batches)
+        driver._last_report_s = time.time() - 60.0  # nothing was heard for long
+        driver._watch()
+        assert sorted(driver.journal.state.batches) == list(range(batches))
+        assert driver.core.keep == pytest.approx(0.9)
+    said = [line for line in driver.journal.state.errors if "no longer come by themselves" in line]
+    assert len(said) == 1
+    driver.finish()
+
+
+def test_a_batch_that_runs_for_long_is_relieved(tmp_path: Path) -> None:
+    driver = start(tmp_path, query_after(1))
+    driver._take_in(report(0))
+    driver._last_report_s = time.time() - 60.0
+    driver._watch()
+    assert driver.core.keep < 0.01
+    driver.finish()
+
+
+def test_a_listener_that_spark_does_not_take_is_an_error() -> None:
+    def refuse(_: Any) -> None:
+        warnings.warn("Failed to add the listener because of exception: gone\nThe listener is not added, please", stacklevel=1)
+
+    def complain(_: Any) -> None:
+        warnings.warn("something else", stacklevel=1)
+
+    listener: Any = None
+    session: Any = SimpleNamespace(streams=SimpleNamespace(addListener=refuse))
+    with pytest.raises(PenstockError, match=r"sends no reports, so nothing can be controlled: Failed to add .* gone$"):
+        add_listener(session, listener)
+    session.streams.addListener = complain
+    with pytest.warns(UserWarning, match="something else"):
+        add_listener(session, listener)
