@@ -222,7 +222,7 @@ class Shedder:
             gate, gated = call_outside_pipeline(partial(build_connect_gate, df, specification, self._journal), specification.name)
             self._gates[specification.name] = gate
             if is_in_pipeline():
-                self._pipeline.follow(gate)
+                call_outside_pipeline(partial(self._pipeline.follow, gate), specification.name)
         else:
             self._gates[specification.name], gated = build_gate(df, specification, self._created_s)
         return gated
