@@ -122,7 +122,7 @@ def main() -> None:
     if what == "run":
         run(spark, root, int(sys.argv[3]))
     elif what == "operations":
-        (root / "answer.json").write_text(json.dumps(compare_operations(spark, root)))
+        (root / "answer.json").write_text(json.dumps(compare_operations(spark, root, sys.argv[3:])))
     else:
         answer = {
             "refusals": list_refusals(spark, root),

@@ -7,7 +7,7 @@ rows are kept, whenever they arrived.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,12 +61,21 @@ SETTINGS = {
     },
 }
 OUTPUTS = ("toTable", "once", "several outputs")
+ALL = (*JOBS, *OUTPUTS)
+SOME = (
+    "dropDuplicates",
+    "stream-stream join",
+    "applyInPandasWithState",
+    "nested columns and variants",
+    "toTable",
+    "several outputs",
+)
 
 
-def compare_operations(spark: SparkSession, root: Path) -> dict[str, str]:
+def compare_operations(spark: SparkSession, root: Path, names: Sequence[str]) -> dict[str, str]:
     """Return for each job what is wrong, ``"fine"`` if nothing is."""
     said = {}
-    for name in (*JOBS, *OUTPUTS):
+    for name in names:
         settings = SETTINGS.get(name, {})
         for key, value in settings.items():
             spark.conf.set(key, value)
@@ -118,7 +127,7 @@ def _compare_job(spark: SparkSession, root: Path, job: Job, mode: str) -> str:
         shedders[keep], gated = _gate(spark, root, name, keep)
         queries.append(shedders[keep].start(write(gated, name)))
     for query in queries:
-        query.awaitTermination(60)
+        query.awaitTermination(300)
         if (failure := query.exception()) is not None:
             return str(failure).splitlines()[0]
     for keep, alone in ((1.0, f"alone{number}"), (0.5, f"half{number}")):
@@ -139,7 +148,7 @@ def _compare_output(spark: SparkSession, root: Path, kind: str) -> str:
         shedder, gated = _gate(spark, root, name, keep)
         with shedder:
             query = _start(shedder, gated, name, kind, root)
-            query.awaitTermination(60)
+            query.awaitTermination(300)
             if (failure := query.exception()) is not None:
                 return str(failure).splitlines()[0]
         if wrong := _wrong_counts(root, name, keep, batches=1 if kind == "once" else classic.FILES):
