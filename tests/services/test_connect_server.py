@@ -174,7 +174,9 @@ def write_rows(root: Path, number: int, first: int, start_s: float) -> np.ndarra
 
 
 def run_pipeline(server: ConnectServer, root: Path) -> None:
-    run(server, sys.executable, "-m", "pyspark.pipelines.cli", "run", "--spec", str(root / "pipeline.yml"))
+    said = run(server, sys.executable, "-m", "pyspark.pipelines.cli", "run", "--spec", str(root / "pipeline.yml"))
+    assert "Traceback" not in said, said
+    (root / "said.txt").write_text(said)
 
 
 def read_table(server: ConnectServer, name: str) -> pa.Table:

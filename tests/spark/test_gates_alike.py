@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from penstock import Priorities, WholeKeys
+from penstock import GateCount, Priorities, WholeKeys
 from penstock.drop.tables import SLOT_SHIFT, SLOTS
 from penstock.spark.connect.connect_gate import ConnectGate
 from penstock.spark.gates import GateSpecification, build_gate
@@ -117,7 +117,7 @@ def test_both_gates_keep_and_count_the_same(name: str, spark: SparkSession, rows
     public = ConnectGate(spark, specification, rows.schema, str(tmp_path))
     columns = ["number", *(["w"] if specification.weight_column else [])]
     classic.set_how(by_arrival=True)
-    for changes in ((), DECISIONS[:1], DECISIONS):
+    for changes in ((), DECISIONS[:1], DECISIONS) if name == "rows by one column" else (DECISIONS,):
         for gate in (classic, public):
             entries = [(slot, keeps[: gate.state.shares.count]) for slot, keeps in changes]
             gate.publish(gate.state.restore_slots(entries))
@@ -135,5 +135,5 @@ def count_public(gate: ConnectGate, rows: DataFrame) -> Any:
     offered = rows.agg(*gate._count_offered(index)).first().asDict()
     kept = gate.apply(rows).agg(*gate._count_kept(table, index)).first().asDict()
     gate.see({gate.offered_name: offered, gate.kept_name: kept})
-    assert gate.count() == (ROWS, kept["rows"])
+    assert gate.count() == GateCount(ROWS, kept["rows"])
     return gate.take_reading()
