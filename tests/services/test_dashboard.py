@@ -160,6 +160,39 @@ def test_a_name_from_data_stays_text(page: Chrome) -> None:
     assert page.execute_script("return window.hacked") is None
 
 
+def test_classes_have_curves_of_their_own(page: Chrome) -> None:
+    choose(page, "window.hacked")
+    for chart, unit in (("part-keep", "%"), ("part-shed", "rows/s")):
+        shown = wait(lambda chart=chart: text_of(page, f"[data-chart={chart}] .u-legend"), "the legend")
+        assert "bronze" in shown
+        assert unit in shown
+    names = "return [...document.querySelectorAll('[data-chart=part-keep] .u-label')].map(label => label.textContent)"
+    assert page.execute_script(names)[1:] == [_HOSTILE, "bronze"]
+    assert page.execute_script("return window.hacked") is None
+    choose(page, "orders")  # one gate without classes
+    wait(lambda: not page.find_elements("css selector", "[data-chart=part-keep]"), "charts without classes")
+
+
+def test_focus_and_scrolling_stay_while_numbers_change(page: Chrome) -> None:
+    page.execute_script("[...document.querySelectorAll('nav.side button')][0].click()")
+    wait(lambda: text_of(page, "h1") == "All queries", "the table")
+    link = "[...document.querySelectorAll('td button.link')].find(b => b.textContent === 'orders')"
+    page.execute_script(f"{link}.focus()")
+    before = page.execute_script(f"return {link}.closest('tr').textContent")
+    wait(lambda: page.execute_script(f"return {link}.closest('tr').textContent") != before, "other numbers")
+    assert page.execute_script("return document.activeElement.textContent") == "orders"
+    page.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": False}
+    )
+    try:
+        page.execute_script("document.querySelector('.scroll').scrollLeft = 60")
+        before = page.execute_script(f"return {link}.closest('tr').textContent")
+        wait(lambda: page.execute_script(f"return {link}.closest('tr').textContent") != before, "other numbers")
+        assert page.execute_script("return document.querySelector('.scroll').scrollLeft") == 60
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_hovering_shows_the_values_under_the_cursor(page: Chrome) -> None:
     from selenium.webdriver import ActionChains
 
@@ -246,6 +279,26 @@ def test_a_lost_connection_is_said_so_and_comes_back(browser: Chrome, root: Path
     with run_dashboard(root / "orders", port=port):
         wait(lambda: text_of(browser, "#connection") == "live", "the connection again")
         wait(lambda: int(tile(browser, "Batches")) > before, "batches that ended meanwhile")
+        browser.get("about:blank")
+
+
+def test_it_waits_for_journals_and_finds_one_of_many_by_its_name(browser: Chrome, tmp_path: Path) -> None:
+    from selenium.webdriver import Keys
+
+    with run_dashboard(tmp_path) as served:
+        browser.get("about:blank")
+        browser.get(served)
+        wait(lambda: text_of(browser, "h1") == "No journal yet", "a page without queries")
+        assert not browser.find_element("id", "filter").is_displayed()
+        for number in range(12):
+            write_journal(tmp_path / f"query-{number:02d}" / "penstock", 2)
+        wait(lambda: text_of(browser, "h1") == "All queries", "queries")
+        wait(lambda: len(browser.find_elements("css selector", "td button.link")) == 12, "all of them")
+        browser.find_element("css selector", "body").send_keys("/")
+        browser.switch_to.active_element.send_keys("y-07")
+        wait(lambda: len(browser.find_elements("css selector", "td button.link")) == 1, "one of them")
+        browser.switch_to.active_element.send_keys(Keys.ENTER)
+        wait(lambda: text_of(browser, "h1").startswith("query-07"), "its page")
         browser.get("about:blank")
 
 

@@ -203,6 +203,24 @@ def test_a_function_that_evaluates_the_batch_twice_is_counted_once(ticks: Ticks,
     assert {number: ledger[number] for number in sums} == {number: (1_000, kept) for number, kept in sums.items()}
 
 
+def test_counts_that_may_be_too_high_are_noted_in_the_report(
+    ticks: Ticks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executor is lost, and the batch can't be counted again."""
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise RuntimeError("no executor is left")
+
+    monkeypatch.setattr("penstock.spark.batch_driver.count_once", fail)
+    monkeypatch.setattr("penstock.spark.repeated_tasks.RepeatWatch.has_repeats", lambda *_: True)
+    done: list[int] = []
+    with Shedder("2s") as shedder:
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp")
+        query = shedder.foreach_batch(gated, lambda df, number: done.append(number + 0 * df.count()), checkpoint=tmp_path / "cp")
+        wait_until(lambda: len(done) > 2, query)
+    assert str(shedder.report()).count("executors were lost, and rows of a batch may have been counted twice") == 1
+
+
 def test_restart_takes_up_where_it_was(ticks: Ticks, tmp_path: Path) -> None:
     seen: dict[int, list[int]] = {}
     for lives in (1, 2):

@@ -40,7 +40,7 @@ def dashboard(
         raise PenstockError(f"the dashboard needs {error.name}: pip install 'penstock[dashboard]'") from error
     from penstock.observe import Observatory  # noqa: PLC0415
 
-    observatory = Observatory(directories)
+    observatory = Observatory(directories, may_wait=True)
     listener = bind(host, port)
     bound, number = listener.getsockname()[:2]
     token = None if is_loopback(bound) else os.environ.get(_TOKEN) or secrets.token_urlsafe(24)
@@ -50,6 +50,8 @@ def dashboard(
 
     def announce() -> None:
         typer.echo(f"dashboard: {address}  (Ctrl-C stops it)")
+        if not observatory.queries:
+            typer.echo("there is no journal yet: the page shows queries as soon as they write one")
         if open_page:
             webbrowser.open(address)
 

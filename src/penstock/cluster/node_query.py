@@ -58,6 +58,12 @@ class AgentController(Controller):
         if measured is not None:
             self._agent.learn(self._query, *measured)
 
+    def learnt(self) -> dict[str, float]:
+        """Return what the query costs, once a batch has told. How long a batch may take is a matter of the whole node."""
+        known = self._agent.describe_query(self._query)
+        values = {"cost_s": known["cost"], "overhead_s": known["overhead_s"]} if known["batches"] else {}
+        return {name: float(f"{value:.6g}") for name, value in values.items()}
+
     def snapshot(self) -> dict[str, Any]:
         """Return what the agent has learnt from this query."""
         return self._agent.snapshot(self._query)

@@ -25,6 +25,7 @@ _EXPLORATION = 0.01
 _SWING = 0.1
 
 
+# long because one lock guards all that a node knows, and every question about it
 class Agent:
     """Serves one node, whatever engine runs its queries.
 
@@ -208,6 +209,11 @@ class Agent:
     def _rates(self) -> dict[str, float]:
         """Return the rows per second that arrive at each entry."""
         return {entry: bucket.rate for entry, bucket in self._buckets.items()}
+
+    def describe_query(self, query: str) -> dict[str, Any]:
+        """Return what one query costs, as far as it was learnt."""
+        with self._lock:
+            return self._statistics.describe_query(query)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 

@@ -94,11 +94,13 @@ class NodeStatistics:
         self._learned = set()
 
     def describe_queries(self) -> dict[str, dict[str, Any]]:
-        """Return the cost of each query as a whole: seconds per row that enters its first operator, and per batch."""
-        ratios = dict(zip(self._names, self._selectivities.values.tolist(), strict=True))
-        return {query: self._describe_query(model, ratios) for query, model in self._costs.items()}
+        """Return the cost of each query as a whole."""
+        return {query: self.describe_query(query) for query in self._costs}
 
-    def _describe_query(self, model: OperatorCosts, ratios: Mapping[str, float]) -> dict[str, Any]:
+    def describe_query(self, query: str) -> dict[str, Any]:
+        """Return the cost of one query as a whole: seconds per row that enters its first operator, and per batch."""
+        model = self._costs[query]
+        ratios = dict(zip(self._names, self._selectivities.values.tolist(), strict=True))
         cost = model.group_cost({name: self._rows_reaching(name, ratios) for name in model.operators})
         return {
             "operators": list(model.operators),

@@ -19,6 +19,7 @@ CONTENT_TYPES = {".css": "text/css", ".js": "text/javascript"}
 _KEYS = (
     ("j or ]", "next query"),
     ("k or [", "previous query"),
+    ("/", "filter queries, where there are many"),
     ("1 to 7", "time shown"),
     ("0", "leave the zoom"),
     ("t", "light or dark"),
@@ -36,7 +37,9 @@ aria-hidden="true"><path d="M3 5h18M12 5v6M5 15c2-2 4-2 7 0s5 2 7 0M5 20c2-2 4-2
 <button id="theme" class="icon" type="button" aria-label="dark colours">◐</button>
 </header>
 <div class="frame">
-<nav id="side" class="side" aria-label="queries"></nav>
+<nav class="side" aria-label="queries">
+<input id="filter" type="search" placeholder="Filter queries" aria-label="filter queries" hidden>
+<div id="side"></div></nav>
 <div>
 <div class="picker"><select id="pick" aria-label="query"></select></div>
 <main id="content" tabindex="-1"></main>

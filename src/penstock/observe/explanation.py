@@ -121,7 +121,7 @@ def explain_shortly(
         text = f"{count(rows or 0)} rows would take {seconds(needed_s)}, a batch has {seconds(limit_s)}"
     elif facts.has_line:
         text = "rows had waited so long that not all could be in time"
-    elif not facts.learnt:
+    elif limit_s is None:
         text = f"{decider} asks for it"
     else:
         text = "more had to be shed than the size of this batch alone asks for"

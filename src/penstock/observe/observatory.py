@@ -7,13 +7,14 @@ import json
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import JournalError, PenstockError
-from penstock.journal.places import JournalPlace, is_run_directory
+from penstock.journal.places import JournalPlace, find_places, is_run_directory
 from penstock.observe.discovery import find_journals, name_apart
 from penstock.observe.journal_tail import JournalTail
 from penstock.observe.network_view import Parts, draw_network, read_parts
@@ -35,12 +36,19 @@ class WatchedQuery:
     place: JournalPlace
     tail: JournalTail
     trouble: str | None = None
+    has_twin: bool = False
+    """Whether another query has the same name."""
+
+    @property
+    def label(self) -> str:
+        """What its job calls it, if the journal says that."""
+        label = self.about.get("label")
+        return self.place.name if label is None or self.place.node is not None else str(label)
 
     @property
     def name(self) -> str:
-        """What to call it: as its job does, if the journal says that."""
-        label = self.about.get("label")
-        return self.place.name if label is None or self.place.node is not None else str(label)
+        """What to call it: as its job does, and where it lies if that is not enough."""
+        return f"{self.label} ({self.place.name})" if self.has_twin and self.place.name != self.label else self.label
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -76,16 +84,21 @@ class Observatory:
         Journals, checkpoints, run directories of networks, or directories that hold some.
     now_s
         The clock.
+    may_wait
+        Whether a directory may hold no journal yet.
 
     Raises
     ------
     PenstockError
-        If a directory does not exist or holds no journal.
+        If a directory does not exist, or holds no journal and may not wait for one.
     """
 
-    def __init__(self, directories: Sequence[str | Path], now_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, directories: Sequence[str | Path], now_s: Callable[[], float] = time.time, *, may_wait: bool = False
+    ) -> None:
         self._directories = list(directories)
         self._now_s = now_s
+        self._find = find_places if may_wait else find_journals
         self._lock = threading.Lock()
         self.queries: dict[str, WatchedQuery] = {}
         self._networks: dict[str, _Network] = {}
@@ -99,7 +112,7 @@ class Observatory:
         places: list[JournalPlace] = []
         for directory in self._directories:
             try:
-                places += find_journals(directory)
+                places += self._find(directory)
             except PenstockError:
                 if is_first:
                     raise
@@ -119,6 +132,9 @@ class Observatory:
         with self._lock:
             has_more = self._now_s() - self._searched_s > _SEARCH_S and self._search()
             changed = {number for number, query in self.queries.items() if _poll_query(query)}
+            labels = Counter(query.label for query in self.queries.values())
+            for query in self.queries.values():
+                query.has_twin = labels[query.label] > 1
             redrawn = [self._redraw(network) for network in self._networks.values()]
             has_more |= any(redrawn)
             return changed, has_more
@@ -189,7 +205,8 @@ class Observatory:
         name = query.place.name.removeprefix(f"{query.place.node}: ")
         known = [node.get("queries", {}).get(name) for node in nodes if node["name"] == query.place.node]
         learnt: Mapping[str, Any] = next((found for found in known if found is not None), {})
-        costs = {"cost_s": learnt.get("cost"), "overhead_s": learnt.get("overhead_s")}
+        now = {"cost_s": learnt.get("cost"), "overhead_s": learnt.get("overhead_s")}
+        costs = {name: summary[name] if value is None else value for name, value in now.items()}
         return summary | {"target_s": None, "reachable_s": None, **costs}
 
     def _judge(self, query: WatchedQuery, last_s: float | None) -> str:
@@ -223,7 +240,7 @@ class Observatory:
         """Return the curves of one query."""
         with self._lock:
             query = self.queries[number]
-            curves = trace(query.tail.series, since_s, until_s, points)
+            curves = trace(query.tail.series, since_s, until_s, points, query.about.get("classes"))
             if query.place.node is not None:
                 curves["target"] = [None] * len(curves["t"])
             return curves

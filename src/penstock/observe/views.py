@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.observe.downsampling import Buckets, assign_buckets, break_gaps
 from penstock.observe.explanation import explain_batch, explain_shortly
+from penstock.observe.part_curves import choose_parts, name_kind, trace_parts
 from penstock.observe.query_series import QuerySeries
 
 __all__ = ["list_decisions", "plain", "summarise", "trace"]
@@ -20,12 +21,22 @@ _RECENT_BATCHES = 20
 _DIGITS = 5
 
 
-def trace(series: QuerySeries, since_s: float = -math.inf, until_s: float = math.inf, points: int = 600) -> dict[str, Any]:
-    """Return curves over a span of time, with at most so many points each, and ``None`` where a line must break."""
+def trace(
+    series: QuerySeries,
+    since_s: float = -math.inf,
+    until_s: float = math.inf,
+    points: int = 600,
+    classes: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any]:
+    """Return curves over a span of time, with at most so many points each, and ``None`` where a line must break.
+
+    ``parts`` says which gates and classes have curves of their own, ``keep/...`` and ``shed/...``, and what to call them.
+    """
     table = series.table(since_s, until_s)
     times = table["end_s"]
     buckets = assign_buckets(times, points)
-    columns = _draw(table, buckets)
+    parts, left = choose_parts(series, classes)
+    columns = _draw(table, buckets) | trace_parts(series, parts, table, buckets)
     moments = buckets.mean(times)
     gaps = break_gaps(moments)
     curves: dict[str, list[float | None]] = {name: _insert_gaps(values, gaps) for name, values in columns.items()}
@@ -34,6 +45,9 @@ def trace(series: QuerySeries, since_s: float = -math.inf, until_s: float = math
     return {
         "t": [round(float(moment), 3) for moment in shown],
         **curves,
+        "parts": {part.key: part.label for part in parts},
+        "parts_by": name_kind(parts),
+        "parts_left": left,
         "batches": int(table["batches"].sum()),
         "is_exact": buckets.count == len(times) and not (table["batches"] > 1).any(),
     }

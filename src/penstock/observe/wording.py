@@ -41,12 +41,12 @@ def count(value: float) -> str:
 def share(value: float) -> str:
     """Return a share in percent; a part is never shown as nothing or as all.
 
-    >>> share(0.5), share(0.9999), share(0.0004), share(1.0)
-    ('50%', '99.9%', '0.1%', '100%')
+    >>> share(0.5), share(0.9999), share(0.0004), share(1.0), share(11.6)
+    ('50%', '99.9%', '0.1%', '100%', '1,160%')
     """
     percent = 100.0 * value
     if 0.0 < percent < 0.1:
         percent = 0.1
     if 99.9 < percent < 100.0:
         percent = 99.9
-    return f"{percent:.3g}%"
+    return f"{percent:.3g}%" if percent < 999.5 else f"{percent:,.0f}%"

@@ -171,9 +171,9 @@ class OffsetSizes:
 class GateCounter:
     """Counts at the gates of a query, from the plan of the batch and the gates' meters."""
 
-    def __init__(self, gates: Sequence[Gate], label: str) -> None:
+    def __init__(self, gates: Sequence[Gate], label: str, warn: Callable[[str], None]) -> None:
         self._gates = gates
-        self._label = label
+        self._label, self._warn = label, warn
         self._counter = PlanCounter(gates)
         self._jobs = 0
         self._proven_jobs = 1
@@ -216,7 +216,7 @@ class GateCounter:
         except Exception:  # the batch itself is done, whatever Spark raises here
             log.debug("%s: a batch could not be counted again", self._label, exc_info=True)
         if counts is None:
-            log.warning("%s: executors were lost, and rows of a batch may have been counted twice", self._label)
+            self._warn(f"{self._label}: executors were lost, and rows of a batch may have been counted twice")
         return counts or {}
 
     def _check(self, df: DataFrame, plan: Any, counts: dict[str, GateCount], started: int) -> dict[str, GateCount]:
@@ -277,7 +277,7 @@ class BatchDriver(QueryDriver):
         self._spark = spark
         self._function = function
         self._is_paced = is_paced
-        self._counter: BatchCounter = GateCounter(gates, core.label) if counter is None else counter
+        self._counter: BatchCounter = GateCounter(gates, core.label, self.warn) if counter is None else counter
         self._sizes = sizes
         self._hooks = BatchHooks() if hooks is None else hooks
         self._running: RunningQuery | None = None

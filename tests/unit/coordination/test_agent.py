@@ -159,3 +159,16 @@ def test_loads_of_entries_are_those_of_the_measured_network() -> None:
     agent.decide_batch("s", {"i": 10}, 0.0)
     measured = apply_measurements(network, {"A": agent.measurements})
     assert agent._loads["i"] == pytest.approx(Coefficients(part_of(measured, "A")).load["i"])
+
+
+def test_what_one_query_costs_is_told_as_it_is_learnt() -> None:
+    network = NetworkBuilder().node("A").input("i").operator("m", "A", "i", cost=9 * UNIT).output("q", "m").build()
+    agent = Agent(network, "A", Local(network, "A"), None, PACE, queries={"m": ["m"]}, clock=lambda: 0.0)
+    assert agent.describe_query("m")["batches"] == 0
+    for turn in range(30):
+        rows = 400 + 200 * (turn % 2)
+        agent.decide_batch("m", {"i": rows}, 2.0 * turn)
+        agent.learn("m", {"m": rows}, {"m": rows}, 0.1 + UNIT * rows)
+    known = agent.describe_query("m")
+    assert known["cost"] == pytest.approx(UNIT, rel=0.2)
+    assert known == agent.status()["queries"]["m"]

@@ -76,3 +76,15 @@ def test_by_arrival_the_slot_is_named() -> None:
 
 def test_the_decider_is_named_where_the_journal_does_not_say_why() -> None:
     assert explain_shortly({"keep": 0.5, "gates": {"in": [0.5]}}, decider="the plan") == "the plan asks for it"
+
+
+def test_a_node_that_knows_its_costs_says_who_asks() -> None:
+    decision = {"batch_id": 7, "keep": 0.5, "gates": {"in": [0.5]}, "learnt": {"cost_s": 0.001, "overhead_s": 0.1}}
+    assert (
+        explain_shortly(decision, ran(1000, 500), decider="the plan in force at node A")
+        == "the plan in force at node A asks for it"
+    )
+    assert (
+        "At 1 ms per row and 100 ms per batch, all of them would have taken 1.1 s."
+        in explain_batch(decision, ran(1000, 500)).seen
+    )

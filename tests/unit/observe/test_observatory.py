@@ -24,6 +24,27 @@ def test_queries_are_named_as_their_job_does(tmp_path: Path) -> None:
     assert query["state"] == "waiting"
 
 
+def test_queries_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for folder, label in (("east", "orders"), ("west", "orders"), ("north", "returns")):
+        journal = Journal(tmp_path / folder / "penstock", owner="id")
+        journal.describe(label=label, how="by batch", controller="MicroBatch", classes={})
+        journal.close()
+    names = [query["name"] for query in Observatory([tmp_path]).overview()["queries"]]
+    assert names == ["orders (east)", "returns", "orders (west)"]
+
+
+def test_a_directory_without_a_journal_may_wait_for_one(tmp_path: Path) -> None:
+    now = [0.0]
+    observatory = Observatory([tmp_path], now_s=lambda: now[0], may_wait=True)
+    assert observatory.overview()["queries"] == []
+    write_journal(tmp_path / "a", 3)
+    now[0] = 10.0
+    assert observatory.poll()[1]
+    assert len(observatory.overview()["queries"]) == 1
+    with pytest.raises(PenstockError, match="there is no directory"):
+        Observatory([tmp_path / "none"], may_wait=True)
+
+
 def test_a_journal_that_appears_later_is_found(tmp_path: Path) -> None:
     now = [0.0]
     write_journal(tmp_path / "a", 3)

@@ -4,9 +4,10 @@
   const P = window.Penstock, make = P.make, fill = P.fill;
   const $ = (id) => document.getElementById(id);
   const RANGES = [["5 min", 300], ["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["1 day", 86400], ["1 week", 604800], ["all", Infinity]];
-  const POINTS = 700, MOST_POINTS = 2400;
+  const POINTS = 700, MOST_POINTS = 2400, MANY = 10;
   const embedded = (() => { const node = $("data"); return node ? JSON.parse(node.textContent) : null; })();
-  const state = { overview: null, chosen: null, detail: null, curves: null, range: 1, zoom: null, offset: 0, stream: null, asked: 0, isFresh: true };
+  const state = { overview: null, chosen: null, detail: null, curves: null, range: 1, zoom: null, offset: 0, stream: null, asked: 0, filter: "", isFresh: true };
+  const hashed = () => { try { return decodeURIComponent(location.hash.slice(1)); } catch (error) { return ""; } };
   const now = () => Date.now() / 1000 + state.offset;
 
   // -- data ------------------------------------------------------------------------------------------------------------
@@ -38,7 +39,8 @@
     state.chosen = id; state.zoom = null; state.detail = null; state.curves = null;
     if (push) history.replaceState(null, "", "#" + encodeURIComponent(id));
     renderSide();
-    if (isQuery(id)) await load(id);
+    try { if (isQuery(id)) await load(id); } catch (error) { showConnection("lost"); }
+    if (state.chosen !== id) return;
     render();
     if (!embedded) connect();
     const view = state.overview.queries.find((q) => q.id === id);
@@ -68,7 +70,7 @@
     const stream = new EventSource(`api/events?query=${encodeURIComponent(state.chosen || "")}`);
     state.stream = stream;
     let wasLost = false;
-    stream.onopen = () => { showConnection("live"); if (wasLost) { wasLost = false; refresh(); } };
+    stream.onopen = () => { showConnection("live"); if (wasLost || (state.chosen && isQuery(state.chosen) && !state.detail)) { wasLost = false; refresh(); } };
     stream.onerror = () => { wasLost = true; showConnection("lost"); if (stream.readyState === EventSource.CLOSED) setTimeout(() => { if (state.stream === stream) connect(); }, 1500); };
     stream.addEventListener("overview", (event) => { showConnection("live"); takeOverview(JSON.parse(event.data)); });
     stream.addEventListener("query", (event) => { showConnection("live"); takeTick(JSON.parse(event.data)); });
@@ -80,7 +82,8 @@
     state.overview = overview;
     state.offset = overview.now_s - Date.now() / 1000;
     renderSide();
-    if (state.chosen && !isQuery(state.chosen)) render();
+    if (!state.chosen) chooseFirst();
+    else if (!isQuery(state.chosen)) render();
   }
   function takeTick(tick) {
     if (!state.detail || tick.id !== state.detail.id) return;
@@ -111,13 +114,14 @@
   const isLate = (q) => q.delay_s !== null && q.target_s !== null && q.delay_s > (q.reachable_s ?? q.target_s) * 1.05;
   const facts = (q) => [q.delay_s === null ? "no delay yet" : P.seconds(q.delay_s), q.keep === null ? "" : `keeps ${P.share(q.keep)}`].filter(Boolean).join(" · ");
 
+  const isWanted = (q) => !state.filter || q.name.toLowerCase().includes(state.filter.toLowerCase());
   function entries() {
     const { queries, networks } = state.overview;
     const list = [];
     if (embedded && embedded.story) list.push({ id: "story", name: embedded.story.name, group: "Report" });
     if (queries.length > 1) list.push({ id: "all", name: "All queries", group: "Overview" });
     for (const network of networks) list.push({ id: network.id, name: `Network ${network.name}`, group: "Overview" });
-    for (const query of queries) list.push({ id: query.id, name: query.name, group: "Queries", query });
+    for (const query of queries) if (isWanted(query)) list.push({ id: query.id, name: query.name, group: "Queries", query });
     return list;
   }
   function renderSide() {
@@ -128,11 +132,12 @@
       if (entry.group !== group) { group = entry.group; parts.push(make("h2", {}, group)); }
       const q = entry.query;
       parts.push(make("button", { type: "button", "data-go": entry.id, "aria-current": entry.id === state.chosen ? "true" : null, onclick: () => choose(entry.id) },
-        make("span", { class: "name" }, q ? make("span", { class: `dot ${q.state}`, title: q.state }) : null, entry.name),
+        make("span", { class: "name", title: entry.name }, q ? make("span", { class: `dot ${q.state}`, title: q.state }) : null, make("span", { class: "clamp" }, entry.name)),
         q ? make("span", { class: "facts" + (isLate(q) ? " late" : "") }, facts(q)) : null));
     }
     fill($("side"), parts);
     if (focused) { const again = [...$("side").querySelectorAll("button")].find((b) => b.dataset.go === focused); if (again) again.focus(); }
+    $("filter").hidden = state.overview.queries.length < MANY;
     const select = $("pick");
     const names = JSON.stringify(entries().map((entry) => [entry.id, entry.name]));
     if (select.dataset.names !== names) {
@@ -147,11 +152,21 @@
     const id = state.chosen, root = $("content");
     if (!state.overview) return;
     if (id === "story") { leave(); fill(root, P.tellStory(embedded.story, embedded)); afterStory(); return; }
-    if (!isQuery(id)) { leave(); fill(root, id === "all" ? renderAll() : renderNetwork(id)); return; }
+    if (!isQuery(id)) { leave(); inPlace(root, () => fill(root, id === "all" ? renderAll() : renderNetwork(id))); return; }
     if (!state.detail) return;
     if (drawn !== id) build(root, id);
-    renderDetail();
-    if (state.curves) charts.draw(state.curves, span());
+    inPlace(root, renderDetail);
+    if (state.curves) charts.draw(Object.assign(state.curves, { batches_in_all: state.detail.summary.batches }), span());
+  }
+  // What is shown changes every second; what a person has scrolled to, or has the focus on, stays.
+  function inPlace(root, change) {
+    const boxes = () => [...root.querySelectorAll(".scroll, .net, ol.decisions")];
+    const active = root.contains(document.activeElement) ? document.activeElement.dataset.spot : undefined;
+    const spots = boxes().map((box) => [box.scrollLeft, box.scrollTop]);
+    change();
+    boxes().forEach((box, i) => { if (spots[i]) [box.scrollLeft, box.scrollTop] = spots[i]; });
+    const again = active === undefined ? null : [...root.querySelectorAll("[data-spot]")].find((one) => one.dataset.spot === active);
+    if (again && again !== document.activeElement) again.focus({ preventScroll: true });
   }
   function leave() { if (charts) { charts.clear(); charts.sizes.disconnect(); charts = null; } drawn = null; }
 
@@ -161,7 +176,7 @@
     const ranges = make("div", { class: "ranges", role: "group", "aria-label": "time shown" }, RANGES.map(([name], i) =>
       make("button", { type: "button", "aria-pressed": String(i === state.range && !state.zoom), onclick: () => setRange(i) }, name)));
     fill(root, make("div", { id: "head" }), make("div", { id: "why", class: "why", role: "status" }), make("div", { id: "tiles", class: "tiles" }),
-      make("div", { class: "bar" }, ranges, make("span", { id: "resolution", class: "hint" }), make("span", { class: "hint keys" }, "Drag to zoom, double-click to go back, ? for keys")),
+      make("div", { class: "bar" }, ranges, make("span", { id: "resolution", class: "hint" }), make("span", { class: "hint keys" }, "Drag to zoom, ? for keys")),
       make("div", { id: "charts", class: "charts" }),
       make("div", { class: "pair" }, make("section", { class: "block", id: "decisions" }), make("section", { class: "block", id: "notes" })),
       make("section", { class: "block", id: "gates" }));
@@ -188,7 +203,7 @@
       make("p", { class: "where" }, [d.location, d.how && `decided ${d.how}`, d.controller, view.node && `node ${view.node}`].filter(Boolean).join(" · ")));
     renderWhy(d, s);
     renderTiles(s);
-    $("resolution").textContent = !state.curves ? "" : state.curves.is_exact ? `every batch of ${P.rows(state.curves.batches)}` : `${P.rows(state.curves.batches)} batches in ${P.rows(state.curves.t.length)} points: mean, with lowest and highest`;
+    $("resolution").textContent = !state.curves || !state.curves.batches ? "" : state.curves.is_exact ? `every batch of ${P.rows(state.curves.batches)}` : `${P.rows(state.curves.batches)} batches in ${P.rows(state.curves.t.length)} points: mean, lowest and highest`;
     renderDecisions(d);
     fill($("notes"), make("h2", {}, "Notes"), d.notes.length ? make("ul", { class: "notes" }, [...d.notes].reverse().map((line) => make("li", {}, line))) : make("p", { class: "quiet" }, "Nothing to tell."));
     renderGates(s);
@@ -196,7 +211,7 @@
   function renderWhy(d, s) {
     const late = isLate(s), last = d.decisions[0], keep = last ? last.keep : s.keep, shedding = keep !== null && keep < 0.9995;
     const box = $("why");
-    box.className = "why" + (late ? " late-now" : shedding ? " shedding" : "");
+    box.className = "why" + (s.batches === 0 ? " waiting" : late ? " late-now" : shedding ? " shedding" : "");
     const headline = s.batches === 0 ? "Waiting for the first batch." : shedding ? `Shedding ${P.share(1 - keep)} of the rows.` : "Keeping everything.";
     const target = s.delay_s === null || s.target_s === null ? "" : late ? ` The delay of ${P.seconds(s.delay_s)} is above ${s.reachable_s ? `${P.seconds(s.reachable_s)}, which is held instead of the target of ${P.seconds(s.target_s)}` : `the target of ${P.seconds(s.target_s)}`}.` : "";
     const reason = last ? ` ${last.reason[0].toUpperCase()}${last.reason.slice(1)}.` : "";
@@ -205,7 +220,7 @@
   function renderTiles(s) {
     const tile = (label, value, note, extra = "") => make("div", { class: "tile" }, make("div", { class: "label" }, label), make("div", { class: "value" + extra }, value), make("div", { class: "note" }, note || "\u00a0"));
     fill($("tiles"),
-      tile("Delay", P.seconds(s.delay_s), s.target_s === null ? "no target" : s.reachable_s ? `target ${P.seconds(s.target_s)}, held ${P.seconds(s.reachable_s)}` : `target ${P.seconds(s.target_s)}`, isLate(s) ? " late" : ""),
+      tile("Delay", P.seconds(s.delay_s), s.target_s === null ? (s.batches ? "no target" : "no batch yet") : s.reachable_s ? `target ${P.seconds(s.target_s)}, held ${P.seconds(s.reachable_s)}` : `target ${P.seconds(s.target_s)}`, isLate(s) ? " late" : ""),
       tile("Keep", P.share(s.keep), "of recent rows"),
       tile("Arrivals", s.arrivals === null ? "–" : P.rows(s.arrivals) + "/s", s.capacity === null ? "capacity unknown" : `capacity ${P.rows(s.capacity)}/s`),
       tile("Cost", P.seconds(s.cost_s), s.overhead_s === null ? "per row" : `per row, ${P.seconds(s.overhead_s)} per batch`),
@@ -215,25 +230,18 @@
   }
   function renderDecisions(d) {
     const open = new Set([...document.querySelectorAll("#decisions details[open]")].map((item) => item.dataset.key));
-    const list = $("decisions").querySelector("ol"), top = list ? list.scrollTop : 0;
-    const focused = list && list.contains(document.activeElement) ? document.activeElement.closest("details").dataset.key : null;
     const items = d.decisions.map((one) => {
       const key = `${one.batch}/${one.slot}`;
       const rows = [["seen", one.seen], ["decided", one.decided], ["happened", one.happened]].filter(([, text]) => text);
       return make("li", {}, make("details", { "data-key": key, open: open.has(key) },
-        make("summary", {}, make("span", { class: "when" }, one.batch === null ? `slot ${one.slot}` : `batch ${one.batch}`),
+        make("summary", { "data-spot": "decision " + key }, make("span", { class: "when" }, one.batch === null ? `slot ${one.slot}` : `batch ${one.batch}`),
           make("span", { class: "keep" + (one.keep < 0.9995 ? " part" : "") }, P.share(one.keep)), make("span", { class: "reason" }, one.reason)),
         make("dl", {}, rows.map(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]))));
     });
     fill($("decisions"), make("h2", {}, "Decisions, and why"), items.length ? make("ol", { class: "decisions" }, items) : make("p", { class: "quiet" }, "No decision yet."));
-    const again = $("decisions").querySelector("ol");
-    if (!again) return;
-    again.scrollTop = top;
-    const item = focused === null ? null : [...again.querySelectorAll("details")].find((one) => one.dataset.key === focused);
-    if (item) item.querySelector("summary").focus({ preventScroll: true });
   }
   function renderGates(s) {
-    const meter = (share) => make("td", { class: "meter" }, make("span", { class: "share", "aria-hidden": "true" }, (() => { const bar = make("i"); bar.style.width = `${100 * (share || 0)}%`; return bar; })()), P.share(share));
+    const meter = (share) => make("td", { class: "meter" }, make("span", { class: "share", "aria-hidden": "true" }, (() => { const bar = make("i"); bar.style.width = `${100 * (share || 0)}%`; return bar; })()), make("span", { class: "percent" }, P.share(share)));
     const rows = [];
     for (const gate of s.gates) {
       rows.push(make("tr", {}, make("td", {}, gate.name), make("td", {}, P.rows(gate.offered)), make("td", {}, P.rows(gate.kept)), make("td", {}, P.rows(gate.offered - gate.kept)),
@@ -242,17 +250,24 @@
         make("td", {}, P.rows(one.offered - one.kept)), make("td", {}, ""), meter(one.offered ? one.kept / one.offered : null), make("td", {}, P.share(one.keep))));
     }
     const outputs = Object.entries(s.outputs || {}).map(([name, o]) => make("p", { class: "quiet" }, `Output ${name}: ${P.rows(o.rows)} rows, mean delay ${P.seconds(o.delay_s)}`));
+    if (!rows.length) { fill($("gates"), make("h2", {}, "Gates and classes"), make("p", { class: "quiet" }, "No gate has counted a row yet.")); return; }
     fill($("gates"), make("h2", {}, "Gates and classes, since the journal began"), make("div", { class: "scroll" }, make("table", {},
       make("thead", {}, make("tr", {}, ["gate", "offered", "kept", "shed", "of those expired", "kept in all", "keep now"].map((name) => make("th", {}, name)))), make("tbody", {}, rows))), outputs);
   }
 
+  const count = (n, one, many) => `${n} ${n === 1 ? one : many}`;
   function renderAll() {
-    const rows = state.overview.queries.map((q) => make("tr", { class: "go", onclick: () => choose(q.id) },
-      make("td", {}, make("span", { class: `dot ${q.state}`, title: q.state }), " ", make("button", { class: "link", type: "button" }, q.name)), make("td", {}, q.state),
+    const all = state.overview.queries, late = all.filter(isLate).length, noted = all.filter((q) => q.notes).length;
+    const states = ["running", "waiting", "ended", "lost"].map((name) => [name, all.filter((q) => q.state === name).length]).filter(([, n]) => n);
+    const told = [`${count(all.length, "query", "queries")}: ${states.map(([name, n]) => `${n} ${name}`).join(", ")}`, late ? `${late} above the target` : "none above the target", noted ? `${noted} with notes` : ""].filter(Boolean).join(" · ");
+    const shown = all.filter(isWanted);
+    const rows = shown.map((q) => make("tr", { class: "go", onclick: () => choose(q.id) },
+      make("td", { class: "query" }, make("span", { class: `dot ${q.state}`, title: q.state }), " ", make("button", { class: "link", type: "button", "data-spot": "query " + q.id }, q.name)), make("td", { class: "state" }, q.state),
       make("td", { class: isLate(q) ? "late" : "" }, P.seconds(q.delay_s)), make("td", {}, P.seconds(q.target_s)), make("td", {}, P.share(q.keep)),
       make("td", {}, P.rows(q.offered)), make("td", {}, P.rows(q.shed)), make("td", {}, P.rows(q.expired)), make("td", {}, P.rows(q.batches)), make("td", {}, q.notes || "")));
     const names = ["query", "state", "delay", "target", "keep", "offered", "shed", "expired", "batches", "notes"];
-    return [make("h1", {}, "All queries"), make("section", { class: "block" }, make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, names.map((n) => make("th", {}, n)))), make("tbody", {}, rows))))];
+    return [make("h1", {}, "All queries"), make("p", { class: "where" }, told), make("section", { class: "block" }, make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, names.map((n) => make("th", { class: n }, n)))), make("tbody", {}, rows))),
+      shown.length ? null : make("p", { class: "quiet" }, `No query is called “${state.filter}”.`))];
   }
   function renderNetwork(id) {
     const network = state.overview.networks.find((n) => n.id === id);
@@ -264,10 +279,10 @@
     const old = Math.max(0, ...d.nodes.map((node) => node.age_s ?? 0));
     return [make("h1", {}, `Network ${network.name}`, make("span", { class: "pill" + (old < 10 ? " live" : "") }, old < 10 ? "running" : `reported ${P.ago(old)}`)),
       make("div", { class: "why" + (d.arcs.some((a) => a.keep !== null && a.keep < 0.9995) ? " shedding" : "") }, P.describePlan(d)),
-      make("section", { class: "block net", tabindex: "0", role: "group", "aria-label": "drawing of the network" }, P.drawNetwork(d, $("content").clientWidth - 84)),
+      make("section", { class: "block net", tabindex: "0", "data-spot": "drawing", role: "group", "aria-label": "drawing of the network" }, P.drawNetwork(d, $("content").clientWidth - 84)),
       make("section", { class: "block" }, make("h2", {}, "Plan and messages"), make("div", { class: "scroll" }, P.listMessages(d))),
       make("section", { class: "block" }, make("h2", {}, "Queries"), make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ["query", "delay", "keep", "offered", "shed", "batches"].map((n) => make("th", {}, n)))),
-        make("tbody", {}, mine.map((q) => make("tr", { class: "go", onclick: () => choose(q.id) }, make("td", {}, make("span", { class: `dot ${q.state}` }), " ", make("button", { class: "link", type: "button" }, q.name)),
+        make("tbody", {}, mine.map((q) => make("tr", { class: "go", onclick: () => choose(q.id) }, make("td", {}, make("span", { class: `dot ${q.state}` }), " ", make("button", { class: "link", type: "button", "data-spot": "query " + q.id }, q.name)),
           make("td", {}, P.seconds(q.delay_s)), make("td", {}, P.share(q.keep)), make("td", {}, P.rows(q.offered)), make("td", {}, P.rows(q.shed)), make("td", {}, P.rows(q.batches)))))))),
       notes.length ? make("section", { class: "block" }, make("h2", {}, "Notes"), make("ul", { class: "notes" }, notes.map((line) => make("li", {}, line)))) : null].filter(Boolean);
   }
@@ -290,6 +305,7 @@
     if (event.ctrlKey || event.metaKey || event.altKey || /^(SELECT|INPUT|TEXTAREA)$/.test(event.target.tagName)) return;
     const number = Number(event.key);
     if (event.key === "?") $("help").showModal();
+    else if (event.key === "/" && !$("filter").hidden) { event.preventDefault(); $("filter").focus(); }
     else if (event.key === "j" || event.key === "]") step(1);
     else if (event.key === "k" || event.key === "[") step(-1);
     else if (event.key === "t") toggleTheme();
@@ -302,7 +318,7 @@
   });
   setInterval(() => { if (!document.hidden && !embedded && state.detail && state.detail.state === "running" && !state.zoom && charts && state.curves) charts.draw(state.curves, span()); }, 1000);
 
-  async function start() {
+  function start() {
     let theme = null, range = null;
     try { theme = localStorage.getItem("penstock-theme"); range = localStorage.getItem("penstock-range"); } catch (error) { /* a private window */ }
     const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -311,21 +327,25 @@
     if (embedded) state.range = RANGES.length - 1; else if (range !== null && RANGES[range]) state.range = Number(range);
     $("theme").addEventListener("click", toggleTheme);
     $("keys").addEventListener("click", () => $("help").showModal());
+    $("filter").addEventListener("input", (event) => { state.filter = event.target.value.trim(); renderSide(); if (state.chosen === "all") render(); });
+    $("filter").addEventListener("keydown", (event) => { const first = entries().find((entry) => entry.query); if (event.key === "Enter" && first) choose(first.id); });
     $("pick").addEventListener("change", (event) => choose(event.target.value));
-    addEventListener("hashchange", () => { const id = decodeURIComponent(location.hash.slice(1)); if (id && id !== state.chosen) choose(id); });
+    addEventListener("hashchange", () => { const id = hashed(); if (id && id !== state.chosen) choose(id); });
     showConnection(embedded ? "report" : "lost");
-    try {
-      const overview = await askOverview();
-      takeOverview(overview);
-    } catch (error) {
+    begin();
+  }
+  async function begin() {
+    try { takeOverview(await askOverview()); } catch (error) {
       fill($("content"), make("p", {}, "The dashboard does not answer. It is asked again every second."));
-      setTimeout(start, 1000);
-      return;
+      setTimeout(begin, 1000);
     }
-    const ids = entries().map((entry) => entry.id), wanted = decodeURIComponent(location.hash.slice(1));
+  }
+  function chooseFirst() {
+    const ids = entries().map((entry) => entry.id), wanted = hashed();
     const first = embedded && embedded.story ? "story" : state.overview.networks.length ? state.overview.networks[0].id : ids[0];
-    if (!ids.length) { fill($("content"), make("p", { class: "quiet" }, "There is no journal yet.")); if (!embedded) connect(); return; }
-    await choose(ids.includes(wanted) ? wanted : first, { push: ids.includes(wanted) });
+    if (ids.length) return choose(ids.includes(wanted) ? wanted : first, { push: ids.includes(wanted) });
+    fill($("content"), make("h1", {}, "No journal yet"), make("p", { class: "quiet" }, "A query is shown here as soon as it has written to its journal."));
+    if (!embedded && !state.stream) connect();
   }
   start();
 })();

@@ -9,9 +9,11 @@
   const value = (format) => (u, raw) => (raw === null || raw === undefined ? "–" : format(raw));
   const perSecond = (raw) => P.rows(raw) + " rows/s";
   const fromZero = (u, low, high) => [0, high > 0 ? high * 1.08 : 1];
+  const rowsFromZero = (u, low, high) => [0, high > 0 ? Math.max(high * 1.08, 4) : 10];
+  const FEW_POINTS = 25;  // a line through few points shows them; through one there is no line at all
 
   const line = (label, colour, format, more = {}) => ({
-    label, stroke: () => css(colour), width: 2, points: { show: false }, value: value(format), spanGaps: false, ...more,
+    label, stroke: () => css(colour), width: 2, points: { show: (u, i, from, to) => to - from < FEW_POINTS, size: 5 }, value: value(format), spanGaps: false, ...more,
   });
   const steps = () => uPlot.paths.stepped({ align: -1 });
 
@@ -21,8 +23,8 @@
       name: "delay", title: "Delay", hint: "from the arrival of a row to the end of its batch", wide: true, height: 260,
       fields: ["delay_max", "delay_min", "delay", "target", "reachable"], axis: axisSeconds,
       series: () => [
-        line("highest", "--accent", P.seconds, { width: 0, stroke: "transparent" }),
-        line("lowest", "--accent", P.seconds, { width: 0, stroke: "transparent" }),
+        line("highest", "--accent", P.seconds, { width: 0, stroke: "transparent", points: { show: false } }),
+        line("lowest", "--accent", P.seconds, { width: 0, stroke: "transparent", points: { show: false } }),
         line("mean delay", "--accent", P.seconds),
         line("target", "--target", P.seconds, { dash: [7, 5], paths: steps() }),
         line("held instead", "--overload", P.seconds, { dash: [2, 4], paths: steps() }),
@@ -31,7 +33,7 @@
     },
     {
       name: "arrivals", title: "Arrivals and capacity", hint: "rows per second", height: 200,
-      fields: ["arrivals", "kept_rate", "capacity"], axis: axisRows,
+      fields: ["arrivals", "kept_rate", "capacity"], axis: axisRows, range: rowsFromZero,
       series: () => [
         line("arrivals", "--arrivals", perSecond, { fill: () => css("--arrivals-fill") }),
         line("kept", "--accent", perSecond),
@@ -43,7 +45,7 @@
       range: () => [0, 1.04], series: () => [line("kept", "--accent", P.share, { fill: () => css("--band"), paths: steps() })],
     },
     {
-      name: "shed", title: "Shed", hint: "rows per second, by reason", height: 200, fields: ["shed_rate", "expired_rate"], axis: axisRows,
+      name: "shed", title: "Shed", hint: "rows per second, by reason", height: 200, fields: ["shed_rate", "expired_rate"], axis: axisRows, range: rowsFromZero,
       series: () => [
         line("shed in all", "--overload", perSecond, { fill: () => css("--overload") + "33" }),
         line("of those expired", "--expired", perSecond, { fill: () => css("--expired") + "44" }),
@@ -62,10 +64,24 @@
       ],
     },
     {
-      name: "backlog", title: "Waiting", hint: "rows that waited when a batch was planned", height: 200, fields: ["backlog"], axis: axisRows,
+      name: "backlog", title: "Waiting", hint: "rows that waited when a batch was planned", height: 200, fields: ["backlog"], axis: axisRows, range: rowsFromZero,
       series: () => [line("rows", "--c4", P.rows, { fill: () => css("--c4") + "22" })],
     },
   ];
+
+  // Gates and classes have curves of their own; their names come with the data.
+  const PART_COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7", "--c8"];
+  P.partKinds = (parts, by, left) => {
+    const keys = Object.keys(parts || {});
+    if (!keys.length) return [];
+    const some = left ? `; the ${keys.length} of ${keys.length + left} with the most rows` : "";
+    const lines = (format, more) => () => keys.map((key, i) => line(P.make("span", { title: parts[key] }, parts[key]), PART_COLOURS[i % PART_COLOURS.length], format, more));
+    return [
+      { name: "part-keep", title: `Keep by ${by}`, hint: "share of the rows that passed" + some, height: 200, fields: keys.map((key) => "keep/" + key), axis: axisShare, range: () => [0, 1.04], series: lines(P.share, { paths: steps() }) },
+      { name: "part-shed", title: `Shed by ${by}`, hint: "rows per second" + some, height: 200, fields: keys.map((key) => "shed/" + key), axis: axisRows, range: rowsFromZero, series: lines(perSecond, {}) },
+    ];
+  };
+  const listKinds = (data) => { const at = P.chartKinds.findIndex((kind) => kind.name === "keep") + 1; return [...P.chartKinds.slice(0, at), ...P.partKinds(data.parts, data.parts_by, data.parts_left), ...P.chartKinds.slice(at)]; };
 
   const hasAny = (values) => !!values && values.some((value) => value !== null);
 
@@ -83,7 +99,8 @@
         return overload === null ? null : overload + (expired || 0);
       });
       this.data = data; this.view = view;
-      const shape = P.chartKinds.map((kind) => kind.fields.map((field) => (hasAny(data[field]) ? (this.isShown(kind, field) ? 2 : 1) : 0)).join("")).join("|");
+      const kinds = listKinds(data);
+      const shape = JSON.stringify([data.parts, data.parts_by, data.parts_left]) + kinds.map((kind) => kind.fields.map((field) => (hasAny(data[field]) ? (this.isShown(kind, field) ? 2 : 1) : 0)).join("")).join("|");
       if (shape !== this.shape) this.build(shape);
       else for (const plot of this.plots) this.update(plot);
     }
@@ -110,14 +127,14 @@
       this.clear();
       this.shape = shape;
       P.fill(this.root);
-      for (const kind of P.chartKinds) {
+      for (const kind of listKinds(this.data)) {
         const holder = P.make("div", { class: "plot", tabindex: "0", role: "img", "aria-label": `${kind.title}: ${kind.hint}. Arrow keys move along the time axis.` });
         const card = P.make("section", { class: "chart" + (kind.wide ? " wide" : ""), "data-chart": kind.name },
           P.make("h2", {}, kind.title, P.make("small", {}, kind.hint)), holder);
         this.root.append(card);
         const shown = kind.fields.map((field) => this.isShown(kind, field));
         if (!kind.fields.some((field) => hasAny(this.data[field]))) {
-          P.fill(holder, P.make("div", { class: "empty" }, "The journal does not say."));
+          P.fill(holder, P.make("div", { class: "empty" }, this.data.t.length ? "The journal does not say." : this.data.batches_in_all ? "No batch in this time." : "No batch yet."));
           continue;
         }
         const fields = kind.fields.filter((_, i) => shown[i]);
@@ -133,7 +150,7 @@
       const grid = { stroke: () => css("--line"), width: 1 };
       const font = "12px system-ui, 'DejaVu Sans', sans-serif";
       const axis = { stroke: () => css("--muted"), grid, ticks: { ...grid, size: 4 }, font, gap: 4 };
-      const axes = [{ ...axis, space: 70, size: 34, values: P.timeTicks }, { ...axis, size: 62, values: kind.axis, space: 36 }];
+      const axes = [{ ...axis, space: holder.clientWidth < 420 ? 54 : 70, size: 34, values: P.timeTicks }, { ...axis, size: 62, values: kind.axis, space: 36 }];
       const scales = { x: { time: true, range: () => this.view }, y: { range: kind.range || fromZero } };
       if (kind.right) {
         axes.push({ ...axis, size: 62, side: 1, scale: "right", values: kind.right, grid: { show: false }, space: 36 });
@@ -141,9 +158,9 @@
       }
       return {
         width: Math.max(200, holder.clientWidth), height: kind.height, series: [{ label: "at", value: (u, t) => (t ? P.clock(t) : "") }, ...series],
-        bands: kind.bands && !this.data.is_exact ? kind.bands() : [], axes, scales, padding: [10, kind.right ? 0 : 12, 0, 0],
+        bands: kind.bands && !this.data.is_exact ? kind.bands() : [], axes, scales, padding: [10, kind.right ? 0 : 26, 0, 0],
         cursor: { sync: { key: "penstock" }, drag: { x: true, y: false, setScale: false }, points: { size: 6 }, focus: { prox: -1 }, bind: { dblclick: () => () => this.onZoom(null) } },
-        legend: { live: true },
+        legend: { live: true, markers: { fill: (u, i) => (u.series[i].width === 0 ? css("--band") : null) } },
         hooks: { setCursor: [(u) => this.rest(u)], ready: [(u) => this.rest(u)], setSelect: [(u) => {
           if (u.select.width < 6) return;
           const range = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
