@@ -14,7 +14,7 @@
     const isPacked = boxes.length > FEW;
     if (isPacked) pack(boxes, drawing);
     else boxes.forEach((box, i) => { box.shelf = i; box.first = 0; box.last = columns - 1; });
-    const across = Math.min(MOST, Math.max(LEAST, (room - 2 * LEFT - 24 - BOX) / Math.max(1, columns - 1)));
+    const across = Math.min(MOST, Math.max(isPacked ? LEAST - 40 : LEAST, (room - 2 * LEFT - 24 - BOX) / Math.max(1, columns - 1)));
     const head = isPacked ? HEAD + 14 : HEAD;  // a narrow box says on a second line what a wide one says on the first
     let top = 4;
     for (let shelf = 0; shelf <= Math.max(0, ...boxes.map((box) => box.shelf)); shelf++) {
@@ -120,7 +120,7 @@
     const plan = c.plan === null || c.plan === undefined ? "no plan yet" : `plan ${c.plan} in force`;
     const keeps = Object.entries(c.keep || {}).filter(([, keep]) => keep < 0.9995).map(([name, keep]) => `${name} ${P.share(keep)}`);
     const heard = new Set(c.reporting || []), silent = drawing.nodes.map((node) => node.name).filter((name) => !heard.has(name));
-    const reports = !heard.size ? "no report from any node" : !silent.length ? `reports from all ${drawing.nodes.length} nodes` : `reports from ${heard.size} of ${drawing.nodes.length} nodes, none from ${list(silent)}`;
+    const reports = !heard.size ? "no report from any node" : !silent.length ? "reports from all nodes" : `reports from ${heard.size} of ${drawing.nodes.length} nodes, none from ${list(silent)}`;
     return `Coordinator (${c.method}): ${plan}, ${c.plans_computed} computed, ${reports}.` +
       (keeps.length ? ` It keeps ${list(keeps)}, and everything elsewhere.` : " It keeps everything.") + (c.trouble ? ` Trouble: ${c.trouble}` : "");
   };
