@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from penstock.errors import PenstockError
 
-__all__ = ["DirectoryLock", "find_holder", "is_locked", "resolve", "write_atomically"]
+__all__ = ["DirectoryLock", "find_holder", "is_locked", "resolve", "write_aside", "write_atomically"]
 
 _NUMBERS = itertools.count()  # threads of one process must not share a temporary file
 
@@ -57,6 +57,16 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = False) -> No
     A durable file is on the disk before it is renamed, so that not even a power cut leaves half of it. The rename itself is not
     forced to the disk: Spark does not do that for its own checkpoint either, and a power cut takes both back alike.
     """
+    temporary = write_aside(path, content, durable=durable)
+    try:
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_aside(path: Path, content: bytes, *, durable: bool) -> Path:
+    """Write what a file is to have under a hidden temporary name beside it; return that name."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{next(_NUMBERS)}.tmp")
     try:
         with temporary.open("wb") as stream:
@@ -64,10 +74,10 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = False) -> No
             if durable:
                 stream.flush()
                 os.fsync(stream.fileno())
-        temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+    return temporary
 
 
 class DirectoryLock:
@@ -78,13 +88,22 @@ class DirectoryLock:
         self._handle: int | None = None
 
     def acquire(self) -> bool:
-        """Take the lock; false if another process, or another lock of this one, has it."""
+        """Take the lock; false if another process, or another lock of this one, has it.
+
+        Raises
+        ------
+        OSError
+            If the filesystem has no locks.
+        """
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             os.close(handle)
             return False
+        except OSError as error:
+            os.close(handle)
+            raise OSError(error.errno, f"its filesystem has no locks ({error.strerror})") from None
         self._handle = handle
         return True
 
@@ -113,6 +132,9 @@ def is_locked(directory: Path) -> bool:
     lock = DirectoryLock(directory)
     if not (directory / "lock").exists():
         return False
-    free = lock.acquire()
+    try:
+        free = lock.acquire()
+    except OSError:  # no locks here, so nobody holds one
+        return False
     lock.release()
     return not free

@@ -136,3 +136,13 @@ def test_two_threads_that_write_one_file_do_not_mix(tmp_path: Path, monkeypatch:
 
 def test_an_address_as_hadoop_writes_it_may_have_spaces() -> None:
     assert resolve("file:/data/my checkpoints/x", "the journal")[1] == "/data/my checkpoints/x"
+
+
+def test_a_filesystem_without_locks_is_not_taken_for_one_that_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr(filesystem.fcntl, "flock", refuse)
+    with pytest.raises(OSError, match="its filesystem has no locks") as caught:
+        DirectoryLock(tmp_path).acquire()
+    assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Which store an address means, without Spark: a local directory, or one that pyarrow can read."""
+"""Which store an address means, without Spark: a local directory, one below a mount, or one that pyarrow can read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyarrow import fs
 
 from penstock.filesystem import resolve
 from penstock.storage.arrow_store import ArrowStore
-from penstock.storage.local_store import LocalStore
+from penstock.storage.mounted_store import open_local_store
 from penstock.storage.store import Store
 
 __all__ = ["open_store"]
@@ -38,5 +38,5 @@ def open_store(location: str | Path | Store, what: str) -> Store:
         return location
     filesystem, path = resolve(location, what)
     if isinstance(filesystem, fs.LocalFileSystem):
-        return LocalStore(path)
+        return open_local_store(path)
     return ArrowStore(filesystem, path, str(location).rstrip("/"))

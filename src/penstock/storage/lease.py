@@ -3,10 +3,15 @@
 A lease is a file ``.lease/<number>.json``, created if absent. Who creates the next number has the directory, and of several that
 try only one can. The number is the lease's fence: a holder that finds a higher one has lost. A holder that stalls for longer than
 its lease may find out late; the journal's own numbering, which is created if absent as well, keeps it from writing then.
+
+To renew it is to create ``.lease/<number>-<beat>.json`` and to remove the beat before. No file is ever replaced: on many
+filesystems that is to delete and to rename, and whoever looked in between would find the lease of a live job gone. Others leave
+the old file as it is and say nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -35,7 +40,7 @@ _RENEWALS = 4
 _SKEW_S = 60.0
 """Clocks of two machines may disagree by as much; within it, only watching tells whether a lease is renewed."""
 _FOLDER = ".lease"
-_NAME = re.compile(r"(\d{12})\.json")
+_NAME = re.compile(r"(\d{12})(?:-(\d{9}))?\.json")
 
 
 class LeaseLostError(OSError):
@@ -72,6 +77,7 @@ class Lease:
         self._now_s, self._tick_s, self._sleep = now_s, tick_s, sleep
         self._holder = uuid.uuid4().hex
         self._number: int | None = None
+        self._beat = 0
         self._renewed_s = -float("inf")
         self._changing = threading.Lock()  # a renewal must not come after the release
 
@@ -99,18 +105,20 @@ class Lease:
             If a job has it that renews its lease.
         """
         self._store.make()
-        numbers = self._list_numbers()
-        if numbers:
-            self._outwait(numbers[-1])
-        number = numbers[-1] + 1 if numbers else 1
+        marks = self._list_marks()
+        last = marks[-1][0] if marks else 0
+        if marks:
+            self._outwait(last)
         started_s = self._tick_s()
         try:
-            self._store.create(_name(number), self._describe())
+            self._store.create(_name(last + 1), self._describe())
         except FileExistsError:
             raise HeldError("another job has just taken it") from None
-        self._number, self._renewed_s = number, started_s
-        for old in numbers:
-            self._store.delete(_name(old))
+        self._number, self._beat, self._renewed_s = last + 1, 0, started_s
+        with contextlib.suppress(OSError):  # they say nothing any more
+            for mark in self._list_marks():
+                if mark[0] <= last:
+                    self._store.delete(_name(*mark))
 
     def renew(self) -> None:
         """Hold it for longer; also after it expired, if nobody has taken it since.
@@ -124,12 +132,17 @@ class Lease:
             if self._number is None:
                 return
             started_s = self._tick_s()
-            higher = [number for number in self._list_numbers() if number > self._number]
-            if higher:
+            marks = self._list_marks()
+            if marks and marks[-1][0] > self._number:
                 self._number = None
                 raise LeaseLostError(f"another job has taken {self._directory} over")
-            self._store.replace(_name(self._number), self._describe())
+            self._beat += 1  # also if this fails: it may have arrived all the same
+            self._store.create(_name(self._number, self._beat), self._describe())
             self._renewed_s = started_s
+            with contextlib.suppress(OSError):  # it is renewed
+                for number, beat in marks:
+                    if number == self._number and beat:
+                        self._store.delete(_name(number, beat))
 
     def release(self) -> None:
         """Give it back, so that the next job need not wait."""
@@ -138,7 +151,7 @@ class Lease:
             if number is None:
                 return
             try:
-                self._store.replace(_name(number), self._describe(is_released=True))
+                self._store.create(_name(number, self._beat + 1), self._describe(is_released=True))
             except OSError:
                 log.debug("the lease on %s could not be released: it expires", self._directory, exc_info=True)
 
@@ -147,7 +160,7 @@ class Lease:
         first = self._look(number)
         if first is None or first.get("released") or _is_dead_here(first):
             return
-        if self._now_s() > float(first.get("expires_s", 0.0)) + _SKEW_S:
+        if "expires_s" in first and self._now_s() > float(first["expires_s"]) + _SKEW_S:
             return
         held_by = f"a driver on {first.get('host', 'another machine')} (process {first.get('process', 'unknown')})"
         log.warning("%s is held by %s, which may be dead: waiting up to %g s", self._directory, held_by, self.lease_s)
@@ -157,21 +170,27 @@ class Lease:
             now = self._look(number)
             if now is None or now.get("released"):
                 return
-            if now.get("stamp") != first.get("stamp"):
+            if (now["beat"], now.get("stamp")) != (first["beat"], first.get("stamp")):
                 raise HeldError(f"{held_by} holds it and is alive")
 
     def _look(self, number: int) -> dict[str, Any] | None:
-        """Return what a lease says; ``None`` if it is gone, an empty one if it can't be understood."""
-        try:
-            content = json.loads(self._store.read(_name(number)))
-        except FileNotFoundError:
+        """Return which beat of a lease is the last, with what it says if it can be read; ``None`` if the lease is gone."""
+        marks = [mark for mark in self._list_marks() if mark[0] == number]
+        if not marks:
             return None
-        except ValueError:  # torn: its holder died while it wrote
-            return {}
-        return content if isinstance(content, dict) else {}
+        try:
+            content = json.loads(self._store.read(_name(*marks[-1])))
+        except (
+            FileNotFoundError,
+            ValueError,
+        ):  # replaced by the next one meanwhile; or torn, as its holder died or writes it now
+            content = None
+        return (content if isinstance(content, dict) else {}) | {"beat": marks[-1][1]}
 
-    def _list_numbers(self) -> list[int]:
-        return sorted(int(match.group(1)) for name in self._store.list_names() if (match := _NAME.fullmatch(name)))
+    def _list_marks(self) -> list[tuple[int, int]]:
+        """Return number and beat of each file, in order; a lease that was just taken has the beat 0."""
+        matches = [match for name in self._store.list_names() if (match := _NAME.fullmatch(name))]
+        return sorted((int(match[1]), int(match[2] or 0)) for match in matches)
 
     def _describe(self, *, is_released: bool = False) -> bytes:
         content = {
@@ -187,8 +206,8 @@ class Lease:
         return json.dumps(content).encode()
 
 
-def _name(number: int) -> str:
-    return f"{number:012d}.json"
+def _name(number: int, beat: int = 0) -> str:
+    return f"{number:012d}-{beat:09d}.json" if beat else f"{number:012d}.json"
 
 
 def _is_dead_here(lease: dict[str, Any]) -> bool:

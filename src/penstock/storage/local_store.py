@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from penstock.filesystem import DirectoryLock, find_holder, write_atomically
-from penstock.storage.store import HeldError, Store
+from penstock.storage.store import HeldError, Hold, Store
 
 __all__ = ["LocalStore"]
 
@@ -97,7 +97,7 @@ class LocalStore(Store):
         """Return whether a process of this machine holds the directory."""
         return find_holder(self._path)
 
-    def hold(self) -> LocalHold:
+    def hold(self) -> Hold:
         """Return the lock of the directory."""
         return LocalHold(self._path)
 

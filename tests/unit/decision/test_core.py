@@ -13,7 +13,7 @@ from penstock.decision.core import prepend
 from penstock.drop.priorities import Priorities
 from penstock.drop.shares import EqualShare, PriorityShares, WorkReading
 from penstock.drop.units import WholeWindows
-from penstock.journal.records import BatchRecord, DecisionRecord, OutputRecord
+from penstock.journal.records import BatchRecord, DecisionRecord, OutputRecord, decode, encode
 from tests.unit.decision.harness import Scripted, ended
 
 
@@ -81,6 +81,18 @@ def test_classes_of_which_nothing_was_kept(counts: tuple[int, int]) -> None:
     core = ByBatch([tiers("gold", "free")], Scripted())
     reading = MeterReading(0, offered_by_class=(counts[0], 0, 0), kept_by_class=(0, 0, 0))
     assert core.record_batch(ended(0, 1.0, *counts, reading=reading)).classes == {"in": [(counts[0], 0), (0, 0), (0, 0)]}
+
+
+def test_classes_that_nobody_counted_are_not_zero() -> None:
+    """An executor was lost, and what the meters had of this batch went to the one before."""
+    core = ByBatch([tiers("gold", "free")], Scripted())
+    reading = MeterReading(0, offered_by_class=(0, 0, 0), kept_by_class=(0, 0, 0))
+    record = core.record_batch(ended(0, 1.0, 100, 30, reading=reading, is_estimated=True))
+    assert record.classes is None
+    assert record.estimated
+    assert record.gates == {"in": (100, 30)}
+    assert decode(encode(record)) == record
+    assert "estimated" not in encode(core.record_batch(ended(1, 2.0, 100, 30, reading=reading)))
 
 
 def test_rows_of_unnamed_classes_are_warned_of() -> None:

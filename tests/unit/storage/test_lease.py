@@ -166,3 +166,77 @@ def test_storage_that_was_away_for_a_minute_costs_no_lease(store: MemoryStore, c
     lease.renew()
     assert lease.is_fresh
     assert lease.number == 1
+
+
+def test_a_renewal_replaces_nothing(store: MemoryStore, clock: Clock) -> None:
+    """To replace a file is to delete and to rename it on many filesystems; a lease that is held is never gone."""
+    lease = clock.lease(store)
+    lease.acquire()
+    numbers: set[bool] = set()
+    request = store.request
+
+    def watch(verb: str, name: str, change: Callable[[], None] = lambda: None) -> None:
+        request(verb, name, change)
+        numbers.add(any("/.lease/000000000001" in path for path in store.files))
+
+    store.request = watch  # type: ignore[method-assign]
+    for _ in range(3):
+        clock.now_s += 5.0
+        lease.renew()
+    assert numbers == {True}
+    assert "replace" not in {verb for verb, _ in store.requests}
+    assert store.list_names(".lease") == ["000000000001-000000003.json", "000000000001.json"], "old beats are removed"
+    assert json.loads(store.read(".lease/000000000001-000000003.json"))["expires_s"] == clock.now_s + 20.0
+    lease.release()
+    second = clock.lease(store)
+    second.acquire()
+    assert clock.waited_s == 0.0, "it was released"
+    assert store.list_names(".lease") == ["000000000002.json"]
+
+
+def test_a_renewal_whose_answer_is_lost_can_be_repeated(store: MemoryStore, clock: Clock) -> None:
+    lease = clock.lease(store)
+    lease.acquire()
+    store.fail_with, store.loses_answers = OSError("no answer"), True
+    with pytest.raises(OSError, match="no answer"):
+        lease.renew()
+    store.fail_with = None
+    lease.renew()
+    assert lease.is_fresh
+    lease.release()
+    clock.lease(store).acquire()
+    assert clock.waited_s == 0.0
+
+
+def test_a_beat_that_is_removed_while_one_looks(store: MemoryStore, clock: Clock) -> None:
+    """Its holder is alive, and must not be taken for gone."""
+    first, second = clock.lease(store), clock.lease(store)
+    first.acquire()
+    first.renew()
+    read = MemoryStore.read
+
+    def read_late(self: MemoryStore, name: str) -> bytes:
+        if self.location.endswith(".lease"):
+            first.renew()
+        return read(self, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MemoryStore, "read", read_late)
+        with pytest.raises(HeldError):
+            second.acquire()
+    assert first.number == 1
+
+
+def test_a_lease_that_is_being_written_is_watched(store: MemoryStore, clock: Clock) -> None:
+    """Where a file appears before it is whole, who looks then finds nothing that can be read."""
+    first = clock.lease(store)
+    first.acquire()
+    name = f"{store.location}/.lease/000000000001.json"
+    content, store.files[name] = store.files[name], b""
+
+    def finish() -> None:
+        store.files[name] = content
+
+    clock.during = finish
+    with pytest.raises(HeldError, match="holds it and is alive"):
+        clock.lease(store).acquire()
