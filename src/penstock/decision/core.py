@@ -141,7 +141,9 @@ class QueryCore(ABC):
         arrival_sum_s = sum(reading.kept * (reading.mean_arrival_s or 0.0) for reading in timed)
         event_times = {gate.name: gate.event_time for gate in self.gates}
         classes = {
-            name: _class_counts(reading, event.counts[name]) for name, reading in readings.items() if reading.kept_by_class
+            name: _class_counts(reading, event.counts[name])
+            for name, reading in readings.items()
+            if reading.kept_by_class and (sum(reading.offered_by_class or ()) or not event.counts[name].offered)
         }
         times = event.times
         return BatchRecord(
@@ -165,6 +167,7 @@ class QueryCore(ABC):
             work_s=sum(work) if (work := [r.work_s for r in readings.values() if r.work_s is not None]) else None,
             outputs=event.outputs,
             recounted=event.is_recounted,
+            estimated=event.is_estimated or None,
         )
 
     def keep_of(self, counts: Mapping[str, GateCount]) -> float:  # noqa: ARG002 - by arrival it depends on them

@@ -89,3 +89,5 @@ class BatchEnded:
     """What was written, on a node of a network."""
     is_recounted: bool = False
     """The batch was committed before a crash and has only been counted now."""
+    is_estimated: bool = False
+    """The readings may have rows of another batch, or lack some; the counts are exact."""

@@ -82,6 +82,9 @@ class BatchRecord:
     """For each output, on a node of a network."""
     recounted: bool = False
     """Whether it was counted again after a crash between Spark's commit and the entry in the journal."""
+    estimated: bool | None = None
+    """Whether counts by class and of expired rows and the mean arrival are estimates: an executor was lost, the batch was counted
+    again, and the meters could not tell its rows from those of the next one. The rows offered and kept are exact."""
 
     @property
     def delay_s(self) -> float | None:

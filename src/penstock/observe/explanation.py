@@ -217,6 +217,8 @@ def _tell_happened(batch: Mapping[str, Any]) -> tuple[str, ...]:
         lines.append(f"Its rows came out {seconds(delay_s)} after they arrived on average{judged}.")
     if batch.get("recounted"):
         lines.append("It was counted again after a crash.")
+    if batch.get("estimated"):
+        lines.append("An executor was lost: counts by class and the mean arrival are estimates, rows offered and kept are exact.")
     return tuple(lines)
 
 

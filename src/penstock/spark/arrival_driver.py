@@ -93,6 +93,7 @@ class ArrivalDriver(ReportedDriver):
                 # Gates in the last stage are right: Spark counts each of its tasks once.
                 again = partial(count_once, self._counter, plan, self._watch, run_again=None, list_jobs=list)
                 once = self.guard("count a batch again that lost an executor", again)
+                self._counted_again = set(once or ())
                 if once is None:
                     self.warn(f"{self.label}: executors were lost, and rows of a batch may have been counted twice")
                 counts |= once or {}

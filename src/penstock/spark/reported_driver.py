@@ -34,6 +34,7 @@ class ReportedDriver(QueryDriver):
         self._thread = threading.Thread(target=self._run, name=f"penstock {self.label}", daemon=True)
         self._done_through = -1
         self._is_first_of_run = True
+        self._counted_again: set[str] = set()  # gates of the batch at hand, by running a part of it once more
 
     def open_journal(self, location: str | Store, query_id: str | None, *, is_new: bool) -> None:
         """Open the journal and continue where it ends."""
@@ -93,8 +94,11 @@ class ReportedDriver(QueryDriver):
         self._done_through = progress.batch_id
         if any(share < 1.0 for share in progress.densities.values()):
             self.warn(f"{self.label}: {SPARSE}")
+        was_counted_again, self._counted_again = self._counted_again, set()
         readings = {name: gate.take_reading() for name, gate in self.gates.items()}
         counts, tasks = self._count(progress.run_id, progress.batch_id)
+        for name in self._counted_again:  # its rows once, and those of the next batch that ran meanwhile
+            readings[name] = self.gates[name].take_reading()
         if progress.is_skipped and self._is_first_of_run and self.recount is not None:
             counts = self.guard(f"count batch {progress.batch_id} again", self.count_batch_again, progress.batch_id)
         self._is_first_of_run = False
@@ -111,6 +115,7 @@ class ReportedDriver(QueryDriver):
                 backlog_rows=progress.backlog_rows if backlog is None else backlog,
                 tasks=tasks,
                 is_recounted=progress.is_skipped,
+                is_estimated=bool(self._counted_again or was_counted_again),
             )
             self.carry_out(self.core.end_batch(event))
 
