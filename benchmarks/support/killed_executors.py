@@ -49,6 +49,12 @@ class Found:
     """Batches whose counts in the ledger are not those of their rows."""
     lossy_batches: int
     """Batches that lost an executor, and were counted again where that mattered."""
+    repairs: bool = True
+    """Whether they were counted again; without that their counts are what Spark added up."""
+    killed_tasks: int = 0
+    """Tasks that Spark ended because another run of them was faster, or their executor had to go."""
+    gone: tuple[str, ...] = ()
+    """Why executors went away, each reason once."""
 
 
 class _Cycle(Controller):
@@ -71,8 +77,21 @@ def cluster_session(master: str, scratch: Path, **conf: str) -> SparkSession:
     return local_session("cluster", scratch=scratch, **(settings | conf | {"master": master}))
 
 
-def run_arm(arm: str, cluster: StandaloneCluster, scratch: Path, kills: int, *, is_polite: bool = False, **conf: str) -> Found:
-    """Run one arm until so many executors were killed, each in a batch of its own; every other one is asked to go if polite."""
+def run_arm(
+    arm: str,
+    cluster: StandaloneCluster,
+    scratch: Path,
+    kills: int,
+    *,
+    is_polite: bool = False,
+    repairs: bool = True,
+    partitions: int = _PARTITIONS,
+    **conf: str,
+) -> Found:
+    """Run one arm until so many executors were killed, each in a batch of its own; every other one is asked to go if polite.
+
+    Without ``repairs`` a batch that lost an executor is not counted again. With one of the ``partitions`` an executor is idle.
+    """
     from penstock.spark.repeated_tasks import RepeatWatch  # noqa: PLC0415 - needs Spark
     from penstock.spark.shedder import Shedder  # noqa: PLC0415
 
@@ -84,7 +103,7 @@ def run_arm(arm: str, cluster: StandaloneCluster, scratch: Path, kills: int, *, 
 
     def note(self: RepeatWatch, *arguments: Any, **options: Any) -> bool:
         lossy.append(original(self, *arguments, **options))
-        return lossy[-1]
+        return lossy[-1] and repairs
 
     def write(df: DataFrame, number: int) -> None:
         counted = _count_keys(df) if arm == "function" else df
@@ -93,19 +112,20 @@ def run_arm(arm: str, cluster: StandaloneCluster, scratch: Path, kills: int, *, 
     RepeatWatch.has_repeats = note  # type: ignore[method-assign]
     try:
         with Shedder("60s", controller=_Cycle(60.0)) as shedder:
-            gated = shedder.gate(_read(spark), name="in", arrival="timestamp", identity="value", bounded=False)
+            gated = shedder.gate(_read(spark, partitions), name="in", arrival="timestamp", identity="value", bounded=False)
             slow = _add_work(gated)
             if arm == "function":
                 query = shedder.foreach_batch(slow, write, checkpoint=checkpoint)
             elif arm == "aggregate":
                 query = shedder.foreach_batch(_count_keys(slow), write, checkpoint=checkpoint, output_mode="update")
             else:
-                rows = slow.repartition(4) if arm == "arrival" else slow
-                writer = rows.writeStream.format("parquet").option("path", str(output))
+                spread = slow.repartition(4) if arm == "arrival" else slow
+                writer = spread.writeStream.format("parquet").option("path", str(output))
                 query = shedder.start(
                     writer.option("checkpointLocation", str(checkpoint)), by="arrival" if arm == "arrival" else "batch"
                 )
             _kill(cluster, kills, query, checkpoint / "penstock", is_polite=is_polite)
+            killed_tasks, gone = _look_back(spark)
     finally:
         RepeatWatch.has_repeats = original  # type: ignore[method-assign]
         spark.stop()
@@ -118,11 +138,26 @@ def run_arm(arm: str, cluster: StandaloneCluster, scratch: Path, kills: int, *, 
     else:
         wrong |= {number for number, record in state.batches.items() if record.gates["in"][1] != len(expected[number])}
         wrong_rows = _audit(arm, expected, by_batch, output)
-    return Found(arm, kills, len(state.batches), _ROWS * len(state.batches), wrong_rows, len(wrong), sum(lossy))
+    rows = _ROWS * len(state.batches)
+    return Found(arm, kills, len(state.batches), rows, wrong_rows, len(wrong), sum(lossy), repairs, killed_tasks, gone)
 
 
-def _read(spark: SparkSession) -> DataFrame:
-    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", _ROWS).option("numPartitions", _PARTITIONS)
+def _look_back(spark: SparkSession) -> tuple[int, tuple[str, ...]]:
+    """Return how many tasks Spark ended, and why executors went away."""
+    status = spark._jsc.sc().statusStore()
+    executors = status.executorList(False)
+    gone = {
+        str(one.removeReason().get())
+        for one in (executors.apply(position) for position in range(executors.size()))
+        if not one.isActive() and one.removeReason().isDefined()
+    }
+    jobs = status.jobsList(None)
+    killed = sum(int(jobs.apply(position).numKilledTasks()) for position in range(jobs.size()))
+    return killed, tuple(sorted({reason.split(":")[0].split(".")[0].strip() for reason in gone}))
+
+
+def _read(spark: SparkSession, partitions: int) -> DataFrame:
+    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", _ROWS).option("numPartitions", partitions)
     return reader.option("startTimestamp", 1_700_000_000_000).load().selectExpr("*", f"value % {_KEYS} AS key")
 
 

@@ -1,4 +1,4 @@
-"""One arm of the benchmark ``executor-kills``: ``killed_job.py ARM DIRECTORY KILLS [restless]``; prints what it found."""
+"""One arm of the benchmark ``executor-kills``: ``killed_job.py ARM DIRECTORY KILLS [WORD ...]``; prints what it found."""
 
 # ruff: noqa: T201 - that is its result
 
@@ -15,24 +15,42 @@ from benchmarks.support.killed_executors import run_arm
 from penstock.testing.standalone import StandaloneCluster
 
 RESTLESS = {
-    "spark.speculation": "true",
-    "spark.speculation.interval": "50ms",
-    "spark.speculation.multiplier": "1.01",
-    "spark.speculation.quantile": "0.1",
-    "spark.decommission.enabled": "true",
-    "spark.storage.decommission.enabled": "true",
-    "spark.storage.decommission.shuffleBlocks.enabled": "true",
-    "spark.dynamicAllocation.enabled": "true",
-    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-    "spark.dynamicAllocation.minExecutors": "1",
-    "spark.dynamicAllocation.initialExecutors": "2",
-    "spark.dynamicAllocation.maxExecutors": "2",
-    "spark.dynamicAllocation.executorIdleTimeout": "5s",
+    "speculation": {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "50ms",
+        "spark.speculation.multiplier": "1.01",
+        "spark.speculation.quantile": "0.1",
+        "spark.speculation.minTaskRuntime": "50ms",
+    },
+    "decommissioning": {
+        "spark.decommission.enabled": "true",
+        "spark.storage.decommission.enabled": "true",
+        "spark.storage.decommission.shuffleBlocks.enabled": "true",
+    },
+    "allocation": {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.timeout": "1s",
+        "spark.dynamicAllocation.minExecutors": "1",
+        "spark.dynamicAllocation.initialExecutors": "2",
+        "spark.dynamicAllocation.maxExecutors": "2",
+        "spark.dynamicAllocation.executorIdleTimeout": "1s",
+    },
 }
-"""Executors that are asked to leave, tasks that run twice at once, executors that come and go with the load."""
+"""Tasks that run twice at once; executors that are asked to leave; executors that come and go with the load."""
 
 if __name__ == "__main__":
-    arm, directory, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    settings = RESTLESS if "restless" in sys.argv[4:] else {}
+    arm, directory, kills, words = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+    settings = {name: value for word in words for name, value in RESTLESS.get(word, {}).items()}
     with StandaloneCluster(workers=2) as cluster:
-        print(json.dumps(asdict(run_arm(arm, cluster, directory, kills, is_polite=bool(settings), **settings))))
+        found = run_arm(
+            arm,
+            cluster,
+            directory,
+            kills,
+            is_polite="decommissioning" in words,
+            repairs="unrepaired" not in words,
+            partitions=1 if "allocation" in words else 8,
+            **settings,
+        )
+        print(json.dumps(asdict(found)))

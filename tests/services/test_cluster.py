@@ -79,29 +79,52 @@ def cluster() -> Iterator[StandaloneCluster]:
     started.stop()
 
 
-@pytest.mark.parametrize(
-    ("arm", "kills", "is_restless"),
-    [("aggregate", 3, False), pytest.param("function", 2, True, marks=pytest.mark.long)],
-    ids=["killed", "restless"],
-)
-def test_every_row_counts_once_whatever_becomes_of_executors(arm: str, kills: int, is_restless: bool, tmp_path: Path) -> None:
+def run_killed_job(arm: str, directory: Path, kills: int, *words: str) -> dict[str, Any]:
     """In a process of its own: the session of the other tests runs in this one."""
-    arguments = [arm, str(tmp_path), str(kills), *(["restless"] if is_restless else [])]
-    script = Path(__file__).parent / "killed_job.py"
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     run = subprocess.run(
-        [sys.executable, str(script), *arguments],
+        [sys.executable, str(Path(__file__).parent / "killed_job.py"), arm, str(directory), str(kills), *words],
         check=False,
         capture_output=True,
         text=True,
-        env=environment,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         timeout=280,
         cwd=ROOT,
     )
     assert run.returncode == 0, run.stderr[-3000:]
-    found = json.loads(run.stdout.strip().splitlines()[-1])
+    found: dict[str, Any] = json.loads(run.stdout.strip().splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arm", "kills", "words"),
+    [
+        ("aggregate", 3, []),
+        pytest.param("function", 2, ["speculation"], marks=pytest.mark.long),
+        pytest.param("function", 3, ["decommissioning"], marks=pytest.mark.long),
+        pytest.param("aggregate", 2, ["allocation"], marks=pytest.mark.long),
+        pytest.param("function", 2, ["speculation", "decommissioning", "allocation"], marks=pytest.mark.long),
+    ],
+    ids=["killed", "speculation", "decommissioning", "allocation", "everything"],
+)
+def test_every_row_counts_once_whatever_becomes_of_executors(arm: str, kills: int, words: list[str], tmp_path: Path) -> None:
+    found = run_killed_job(arm, tmp_path, kills, *words)
     assert (found["wrong_rows"], found["wrong_counts"]) == (0, 0), found
     assert found["lossy_batches"] >= 1, "no executor was lost in the middle of a batch"
+    reasons = " ".join(found["gone"]).lower()
+    if words == ["speculation"]:
+        assert found["killed_tasks"] >= 1, "no task ran twice at once"
+    if words == ["decommissioning"]:
+        assert "decommission" in reasons, reasons
+    if words == ["allocation"]:
+        assert "killed by driver" in reasons, reasons
+
+
+@pytest.mark.long
+def test_counts_are_wrong_where_nobody_counts_again(tmp_path: Path) -> None:
+    """Else the test above would prove nothing. The rows are right in any case."""
+    found = run_killed_job("function", tmp_path, 8, "unrepaired")
+    assert found["wrong_rows"] == 0
+    assert found["wrong_counts"] >= 1, found
 
 
 @pytest.fixture(scope="module")
