@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.testing.gcs import GcsServer, fetch_gcs_connector
 from penstock.testing.hdfs import HdfsCluster
 from penstock.testing.kafka import KafkaBroker, fetch_connector
 from penstock.testing.maven import UnavailableError, fetch_jars
@@ -103,6 +104,28 @@ def s3(s3_or_reason: S3Server | str) -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="session")
+def gcs_or_reason() -> Iterator[GcsServer | str]:
+    """A server of Google's storage, or why there is none."""
+    server = GcsServer()
+    try:
+        fetch_gcs_connector()
+        server.start()
+    except UnavailableError as error:
+        yield str(error)
+        return
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def gcs(gcs_or_reason: GcsServer | str) -> GcsServer:
+    """Google's storage; tests skip where it cannot be had."""
+    if isinstance(gcs_or_reason, str):
+        pytest.skip(gcs_or_reason)
+    return gcs_or_reason
+
+
+@pytest.fixture(scope="session")
 def hdfs() -> Iterator[HdfsCluster]:
     """An HDFS; tests skip where its jars cannot be had."""
     try:
@@ -114,13 +137,21 @@ def hdfs() -> Iterator[HdfsCluster]:
 
 
 @pytest.fixture(scope="session")
-def spark(connector: str, s3_or_reason: S3Server | str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    connector: str, s3_or_reason: S3Server | str, gcs_or_reason: GcsServer | str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     """The session that all tests share, with the connectors."""
     from penstock.spark.session import local_session
 
-    settings = {"spark.jars": connector}
+    settings, paths = {"spark.jars": connector}, []
     if isinstance(s3_or_reason, S3Server):
-        settings |= s3_or_reason.settings() | {"spark.driver.extraClassPath": find_s3a()}
+        settings |= s3_or_reason.settings()
+        paths.append(find_s3a())
+    if isinstance(gcs_or_reason, GcsServer):
+        settings |= gcs_or_reason.settings()
+        paths.append(fetch_gcs_connector())
+    if paths:
+        settings["spark.driver.extraClassPath"] = ":".join(paths)
     session = local_session("services", cores=2, scratch=tmp_path_factory.mktemp("spark"), **settings)
     yield session
     session.stop()

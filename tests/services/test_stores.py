@@ -1,4 +1,4 @@
-"""Journals and checkpoints in a real S3 interface and a real HDFS: crashes, slow and failing storage, two jobs, bad addresses."""
+"""Journals and checkpoints in real interfaces of S3, Google's storage and HDFS: crashes, slow and failing storage, two jobs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from penstock.cli import app
 from penstock.errors import JournalError, PenstockError
 from penstock.journal import BatchRecord, DecisionRecord, Journal, read_journal
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.hadoop_store import open_session_store
+from penstock.spark.hadoop_store import HadoopStore, open_session_store
 from penstock.storage import Store
+from penstock.testing.gcs import GcsServer, fetch_gcs_connector
 from penstock.testing.hdfs import HdfsCluster
 from penstock.testing.s3 import S3Server
 from penstock.testing.stores import SharedStoreContract
@@ -66,7 +67,43 @@ class TestHdfs(SharedStoreContract):
         return open_session_store(self.spark, f"{self.place}/contract/{next(_NUMBERS)}", "the journal")
 
 
-@pytest.fixture(params=["s3", "hdfs"])
+class TestGcs(SharedStoreContract):
+    @pytest.fixture(autouse=True)
+    def _place(self, gcs: GcsServer, spark: SparkSession) -> None:
+        self.place, self.spark = gcs.url, spark
+
+    def new_store(self) -> Store:
+        return open_session_store(self.spark, f"{self.place}/contract/{next(_NUMBERS)}", "the journal")
+
+
+class TestRenamesAfterDeleting(SharedStoreContract):
+    """A filesystem for which Hadoop deletes a file before it renames another one over it, as Azure's."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, hdfs: HdfsCluster, spark: SparkSession) -> None:
+        self.place, self.spark = hdfs.web_url, spark
+
+    def new_store(self) -> Store:
+        return open_session_store(self.spark, f"{self.place}/contract/{next(_NUMBERS)}", "the journal")
+
+
+class TestKnownToFileSystemAlone(SharedStoreContract):
+    """A vendor's filesystem for which there is no ``FileContext``: Spark's manager leaves what it should replace as it is."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, hdfs: HdfsCluster, spark: SparkSession) -> None:
+        self.place, self.spark = hdfs.web_url, spark
+
+    def new_store(self) -> Store:
+        jvm: Any = self.spark._jvm
+        conf = self.spark._jsparkSession.sessionState().newHadoopConf()
+        conf.unset("fs.AbstractFileSystem.webhdfs.impl")
+        location = f"{self.place}/contract/{next(_NUMBERS)}"
+        filesystem = jvm.org.apache.hadoop.fs.Path(location).getFileSystem(conf)
+        return HadoopStore(jvm, filesystem, conf, location)
+
+
+@pytest.fixture(params=["s3", "gcs", "hdfs"])
 def url(request: pytest.FixtureRequest) -> str:
     """A directory that no other test uses, in each kind of storage."""
     server = request.getfixturevalue(request.param)
@@ -105,17 +142,29 @@ def run_with_kills(command: list[str], directory: Path, checkpoint: Checkpoint, 
                 job.wait()
 
 
-@pytest.mark.parametrize("mode", ["rows", pytest.param("buckets", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        ("s3", "rows"),
+        pytest.param("gcs", "rows", marks=pytest.mark.long),
+        pytest.param("hdfs", "buckets", marks=pytest.mark.long),
+        pytest.param("gcs", "buckets", marks=pytest.mark.long),
+    ],
+)
 def test_every_row_has_the_fate_the_journal_gives_it(
-    mode: str, request: pytest.FixtureRequest, session: SparkSession, tmp_path: Path
+    kind: str, mode: str, request: pytest.FixtureRequest, session: SparkSession, tmp_path: Path
 ) -> None:
-    """Rows with a checkpoint in S3, 20 ms a request; with state as well in HDFS."""
+    """Rows with a checkpoint in S3, 20 ms a request, or in Google's storage; with state as well there and in HDFS."""
     settings: dict[str, str] = {}
-    if mode == "rows":
+    if kind == "s3":
         s3 = request.getfixturevalue("s3")
         settings = s3.settings() | {"spark.driver.extraClassPath": find_s3a()}
         s3.set(latency_s=0.02)
         url = f"{s3.url}/crash"
+    elif kind == "gcs":
+        gcs = request.getfixturevalue("gcs")
+        settings = gcs.settings() | {"spark.driver.extraClassPath": fetch_gcs_connector()}
+        url = f"{gcs.url}/crash-{mode}"
     else:
         url = f"{request.getfixturevalue('hdfs').url}/crash"
     start_s = time.time() + 4.0
@@ -260,12 +309,20 @@ def test_no_permission_on_the_journals_place(session: SparkSession, s3: S3Server
     assert not session.streams.active
 
 
-def test_a_session_without_the_connector(session: SparkSession) -> None:
+@pytest.mark.parametrize(
+    ("address", "advice"),
+    [
+        ("abfss://rows@account.dfs.core.windows.net/cp", "no connector for abfss; add org.apache.hadoop:hadoop-azure:"),
+        ("dbfs:/checkpoints/cp", "no connector for dbfs; it exists only on Databricks"),
+        ("oss://bucket/cp", "no connector for oss; add the jar of its connector to spark.jars"),
+    ],
+)
+def test_a_session_without_the_connector(session: SparkSession, address: str, advice: str) -> None:
     with Shedder("2s") as shedder:
         gated = shedder.gate(ticks(session), name="in", identity="value")
-        with pytest.raises(PenstockError, match="the session has no connector for gs; add Google's gcs-connector") as caught:
-            shedder.foreach_batch(gated, lambda *_: None, checkpoint="gs://bucket/cp", name="q")
-    assert "gs://bucket/cp" in str(caught.value)
+        with pytest.raises(PenstockError, match=advice) as caught:
+            shedder.foreach_batch(gated, lambda *_: None, checkpoint=address, name="q")
+    assert address in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

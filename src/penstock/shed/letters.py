@@ -61,7 +61,7 @@ class ParquetLetters(Letters):
     def list_letters(self) -> list[Letter]:
         """Return the batches that have ended: Spark leaves a file ``_SUCCESS`` in each."""
         letters = [
-            Letter(*(unquote(name.split("=", 1)[1]) for name in (query, gate)), int(batch.split("=", 1)[1]))
+            Letter(_read_value(query), _read_value(gate), int(_read_value(batch)))
             for query in self._list("penstock_query=")
             for gate in self._list("penstock_gate=", query)
             for batch in self._list("penstock_batch=", f"{query}/{gate}")
@@ -71,14 +71,19 @@ class ParquetLetters(Letters):
 
     def read(self, letter: Letter) -> pa.Table:
         """Return the rows of a batch."""
-        query = f"penstock_query={letter.query}"
-        (gate,) = (name for name in self._list("penstock_gate=", query) if unquote(name.split("=", 1)[1]) == letter.gate)
+        (query,) = (name for name in self._list("penstock_query=") if _read_value(name) == letter.query)
+        (gate,) = (name for name in self._list("penstock_gate=", query) if _read_value(name) == letter.gate)
         place = f"{query}/{gate}/penstock_batch={letter.batch}"
         files = sorted(name for name in self._store.list_names(place) if name.endswith(".parquet") and name[0] not in "._")
         return pa.concat_tables(pq.read_table(pa.BufferReader(self._store.read(f"{place}/{name}"))) for name in files)
 
     def _list(self, start: str, folder: str = "") -> list[str]:
         return [name for name in self._store.list_names(folder) if name.startswith(start)]
+
+
+def _read_value(name: str) -> str:
+    """Return the value in the name of a directory by column, as Spark writes it."""
+    return unquote(name.split("=", 1)[1])
 
 
 class TopicLetters(Letters):

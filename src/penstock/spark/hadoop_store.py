@@ -9,11 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from pyspark.errors import PySparkException
+
 from penstock.errors import PenstockError
 from penstock.spark.java_errors import Py4JError, Py4JJavaError
 from penstock.storage import Lease, Store
 from penstock.storage.arrow_store import read_or_error
-from penstock.storage.local_store import LocalStore
+from penstock.storage.mounted_store import open_local_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,8 +25,8 @@ __all__ = ["HadoopStore", "open_session_store"]
 _READERS = 16
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
 _QUICK = "fs.s3a.create.performance"
-_CREATES_WHOLE = {"s3a", "gs"}
-"""Schemes of object stores: a file appears when it is closed, and there is nothing like a rename."""
+_CREATES_WHOLE = {"s3a", "s3", "gs"}
+"""Schemes of object stores: a file appears when it is closed, and a rename is a copy. ``s3`` is what Amazon's own Spark has."""
 _MANAGERS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager",
     "org.apache.spark.sql.execution.streaming.CheckpointFileManager",
@@ -36,7 +38,10 @@ _CONNECTORS = {
     "abfs": "add org.apache.hadoop:hadoop-azure:{hadoop} to spark.jars.packages",
     "abfss": "add org.apache.hadoop:hadoop-azure:{hadoop} to spark.jars.packages",
     "gs": "add Google's gcs-connector for Hadoop 3 to spark.jars",
+    "dbfs": "it exists only on Databricks",
 }
+_BY_FILESYSTEM = "FileSystemBasedCheckpointFileManager"
+"""What Spark's checkpoint manager is where Hadoop has no ``FileContext``; it may leave a file that it should replace."""
 _MISSING = ("UnsupportedFileSystemException", "ClassNotFoundException", "NoClassDefFoundError")
 _ERRORS: dict[str, type[OSError]] = {
     "FileNotFoundException": FileNotFoundError,
@@ -76,9 +81,11 @@ def open_session_store(spark: SparkSession, location: str | Path, what: str) -> 
         filesystem = path.getFileSystem(conf)
         qualified = filesystem.makeQualified(path)
         if str(filesystem.getScheme()) == "file":
-            return LocalStore(str(qualified.toUri().getPath()))
+            return open_local_store(str(qualified.toUri().getPath()))
     except Py4JJavaError as error:
         raise PenstockError(_describe_missing(jvm, str(location), what, error)) from None
+    except PySparkException as error:  # such as a setting of the connector that is no number
+        raise PenstockError(f"{what} {location} can't be reached: {_first_line(error)}") from None
     return HadoopStore(jvm, filesystem, conf, str(qualified.toString()))
 
 
@@ -87,7 +94,8 @@ class HadoopStore(Store):
 
     A file is created if absent in the way that the filesystem has for it: with a conditional write where it can (S3 since Hadoop
     3.4.2), with a plain creation on object stores, where a file appears when it is closed, and else as Spark's checkpoint manager
-    does, under a temporary name and renamed.
+    does, under a temporary name and renamed. To replace a file may be to delete it first there, so nothing that must always be
+    there is replaced.
 
     Parameters
     ----------
@@ -178,6 +186,8 @@ class HadoopStore(Store):
             return call()
         except Py4JJavaError as error:
             raise _translate(error) from None
+        except PySparkException as error:  # one that PySpark has a name for
+            raise OSError(_first_line(error)) from None
         except Py4JError as error:
             raise OSError(f"the JVM does not answer: {str(error).splitlines()[0]}") from None
 
@@ -204,7 +214,10 @@ class _FileWriter:
 
     def _open(self, path: Any, *, overwrite: bool) -> Any:
         if not self.creates_whole:
-            return self._find_manager().createAtomic(path, overwrite)
+            manager = self._find_manager()
+            if overwrite and str(manager.getClass().getSimpleName()) == _BY_FILESYSTEM:
+                return self._fs.create(path, True)
+            return manager.createAtomic(path, overwrite)
         if self._is_conditional is None:
             self._is_conditional = bool(self._fs.hasPathCapability(path, _CONDITIONAL))
         builder = self._fs.createFile(path).recursive().overwrite(True)
@@ -216,7 +229,7 @@ class _FileWriter:
 
     def _cancel(self, stream: Any) -> None:
         for end in ("cancel", "abort"):  # Spark's streams have the one, those of object stores the other
-            with contextlib.suppress(Py4JError):  # what matters is the error that led here
+            with contextlib.suppress(Py4JError, PySparkException):  # what matters is the error that led here
                 getattr(stream, end)()
                 return
 
@@ -232,6 +245,11 @@ class _FileWriter:
             else:
                 raise OSError("this Spark has no checkpoint manager that is known")
         return self._manager
+
+
+def _first_line(error: PySparkException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _translate(error: Py4JJavaError) -> OSError:

@@ -13,7 +13,7 @@ except ModuleNotFoundError:
     class Py4JError(Exception):  # type: ignore[no-redef] # there is no JVM
         """Never raised."""
 
-    class Py4JJavaError(Py4JError):  # type: ignore[no-redef] # there is no JVM
+    class Py4JJavaError(Py4JError):  # type: ignore[no-redef,misc] # there is no JVM
         """Never raised."""
 
         java_exception: Any

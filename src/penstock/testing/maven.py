@@ -28,7 +28,7 @@ def fetch_jars(name: str, coordinates: Sequence[str], *, transitive: bool = True
     name
         What the jars are together; it names the directory.
     coordinates
-        ``group:artifact:version`` of each.
+        ``group:artifact:version`` of each, or ``group:artifact:version:classifier``.
     transitive
         Whether to fetch what they depend on as well.
 
@@ -45,7 +45,7 @@ def fetch_jars(name: str, coordinates: Sequence[str], *, transitive: bool = True
     penstock.errors.PenstockError: coordinates are group:artifact:version, got 'no-colons'
     """
     for one in coordinates:
-        if one.count(":") != 2:
+        if one.count(":") not in (2, 3):
             raise PenstockError(f"coordinates are group:artifact:version, got {one!r}")
     if (found := cached_jars(name, coordinates)) is not None:
         return found
@@ -81,17 +81,19 @@ def cached_jars(name: str, coordinates: Sequence[str]) -> Path | None:
 
 def _directory(name: str, coordinates: Sequence[str]) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "jars"
-    return cache / "-".join([name, *(one.rsplit(":", 1)[1] for one in coordinates)])
+    return cache / "-".join([name, *(one.split(":")[2] for one in coordinates)])
 
 
 def _project(coordinates: Sequence[str], *, transitive: bool) -> str:
     alone = "" if transitive else "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-    wanted = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>{alone}</dependency>"
-        for group, artifact, version in (one.split(":") for one in coordinates)
-    )
+    wanted = "".join(f"<dependency>{_element(one)}{alone}</dependency>" for one in coordinates)
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>penstock</groupId>'
         "<artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>"
         f"<dependencies>{wanted}</dependencies></project>"
     )
+
+
+def _element(coordinates: str) -> str:
+    names = ("groupId", "artifactId", "version", "classifier")
+    return "".join(f"<{name}>{value}</{name}>" for name, value in zip(names, coordinates.split(":"), strict=False))
