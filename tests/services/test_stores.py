@@ -30,7 +30,7 @@ from penstock.storage import Store
 from penstock.testing.gcs import GcsServer, fetch_gcs_connector
 from penstock.testing.hdfs import HdfsCluster
 from penstock.testing.s3 import S3Server
-from penstock.testing.stores import SharedStoreContract
+from penstock.testing.stores import SharedStoreContract, StoreContract
 from tests.services.conftest import find_s3a
 from tests.spark.test_crash import QUICK_JVM, expected, rows_of_batches
 
@@ -76,15 +76,34 @@ class TestGcs(SharedStoreContract):
         return open_session_store(self.spark, f"{self.place}/contract/{next(_NUMBERS)}", "the journal")
 
 
-class TestRenamesAfterDeleting(SharedStoreContract):
-    """A filesystem for which Hadoop deletes a file before it renames another one over it, as Azure's."""
+class TestRenamesAfterDeleting(StoreContract):
+    """A filesystem for which Hadoop deletes a file before it renames another one over it, as Azure's: that of S3, if it must."""
 
     @pytest.fixture(autouse=True)
-    def _place(self, hdfs: HdfsCluster, spark: SparkSession) -> None:
-        self.place, self.spark = hdfs.web_url, spark
+    def _place(self, s3: S3Server, spark: SparkSession) -> None:
+        self.place, self.spark = s3.url, spark
 
     def new_store(self) -> Store:
-        return open_session_store(self.spark, f"{self.place}/contract/{next(_NUMBERS)}", "the journal")
+        return RenamingStore.open(self.spark, f"{self.place}/contract/{next(_NUMBERS)}")
+
+
+class RenamingStore(HadoopStore):
+    """Writes as on a filesystem that nothing is known of."""
+
+    @classmethod
+    def open(cls, spark: SparkSession, location: str, *unset: str) -> RenamingStore:
+        jvm: Any = spark._jvm
+        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        for name in unset:
+            conf.unset(name)
+        return cls(jvm, jvm.org.apache.hadoop.fs.Path(location).getFileSystem(conf), conf, location)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._writer.creates_whole = False
+
+    def below(self, folder: str) -> RenamingStore:
+        return RenamingStore(self._jvm, self._fs, self._conf, f"{self.location}/{folder}")
 
 
 class TestKnownToFileSystemAlone(SharedStoreContract):
@@ -92,15 +111,11 @@ class TestKnownToFileSystemAlone(SharedStoreContract):
 
     @pytest.fixture(autouse=True)
     def _place(self, hdfs: HdfsCluster, spark: SparkSession) -> None:
-        self.place, self.spark = hdfs.web_url, spark
+        self.place, self.spark = hdfs.url, spark
 
     def new_store(self) -> Store:
-        jvm: Any = self.spark._jvm
-        conf = self.spark._jsparkSession.sessionState().newHadoopConf()
-        conf.unset("fs.AbstractFileSystem.webhdfs.impl")
         location = f"{self.place}/contract/{next(_NUMBERS)}"
-        filesystem = jvm.org.apache.hadoop.fs.Path(location).getFileSystem(conf)
-        return HadoopStore(jvm, filesystem, conf, location)
+        return RenamingStore.open(self.spark, location, "fs.AbstractFileSystem.hdfs.impl")
 
 
 @pytest.fixture(params=["s3", "gcs", "hdfs"])

@@ -54,6 +54,9 @@ _ERRORS: dict[str, type[OSError]] = {
     "ParentNotDirectoryException": NotADirectoryError,
 }
 
+_REFUSED = ("PreconditionFailed", "412 Precondition", "Status Code: 412", "Status Code: 409")
+"""What stores answer to a conditional write of a file that is there."""
+
 T = TypeVar("T")
 
 
@@ -154,7 +157,21 @@ class HadoopStore(Store):
 
     def create(self, name: str, content: bytes) -> None:
         """Write a file that must not exist yet."""
-        self._call(lambda: self._writer.write(self._path(name), content, overwrite=False))
+        path = self._path(name)
+        try:
+            self._call(lambda: self._writer.write(path, content, overwrite=False))
+        except FileExistsError:
+            raise
+        except OSError as error:
+            # Of two renames one fails, and each filesystem has another way to say why.
+            if not self._writer.creates_whole and self._is_there(path):
+                raise FileExistsError(str(error)) from None
+            raise
+
+    def _is_there(self, path: Any) -> bool:
+        with contextlib.suppress(OSError):
+            return bool(self._call(lambda: self._fs.exists(path)))
+        return False
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a file, also over one that exists."""
@@ -255,17 +272,19 @@ def _first_line(error: PySparkException) -> str:
 def _translate(error: Py4JJavaError) -> OSError:
     """Return Java's error as Python's."""
     kinds: list[str] = []
+    messages: list[str] = []
     reason: str | None = None
     cause = error.java_exception
     while cause is not None and len(kinds) < 8:
         name = str(cause.getClass().getSimpleName())
         kinds.append(name)
-        message = cause.getMessage()
-        if reason is None and message:
-            reason = f"{name}: {str(message).splitlines()[0]}"
+        message = str(cause.getMessage() or "")
+        messages.append(message)
+        if reason is None and message.strip():
+            reason = f"{name}: {message.strip().splitlines()[0]}"
         cause = cause.getCause()
     text = reason or kinds[0]
-    if "PreconditionFailed" in text or " 412" in text or "Status Code: 409" in text:
+    if any(word in message for message in messages for word in _REFUSED):
         return FileExistsError(text)
     for kind in kinds:
         if kind in _ERRORS:

@@ -56,11 +56,6 @@ class HdfsCluster:
         """The root of the filesystem."""
         return f"hdfs://127.0.0.1:{self._port}"
 
-    @property
-    def web_url(self) -> str:
-        """The same over HTTP: a filesystem that deletes before it renames over a file, as Azure's and others do."""
-        return f"webhdfs://127.0.0.1:{self._web_port}"
-
     def start(self) -> Self:
         """Start it, with the data that it had before; return when files can be written."""
         if self._processes:
