@@ -52,6 +52,14 @@ def test_a_gate_can_be_chosen_and_half_batches_are_left_out(tmp_path: Path) -> N
     assert str(refused.exception).endswith("shed: gate 'none' has shed nothing there; those that have: a/b, in")
 
 
+def test_names_that_spark_escapes_in_directories_are_found_again(tmp_path: Path) -> None:
+    write_letter(tmp_path / "shed", 1, 3)
+    (tmp_path / "shed/penstock_query=q1").rename(tmp_path / "shed/penstock_query=late%3A50%25")
+    (letter,) = ParquetLetters(tmp_path / "shed").list_letters()
+    assert letter.query == "late:50%"
+    assert ParquetLetters(tmp_path / "shed").read(letter).num_rows == 3
+
+
 def test_a_topic_gets_a_transaction_per_batch_and_notes_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[bytes | None, bytes | None, dict[str, bytes | None]]] = []
 
