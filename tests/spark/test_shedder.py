@@ -259,6 +259,29 @@ def test_a_batch_whose_counts_a_crash_took_is_counted_again(ticks: Ticks, tmp_pa
     assert not list((checkpoint / "penstock").glob(".recount*"))
 
 
+def test_the_first_batch_is_counted_again_too(ticks: Ticks, tmp_path: Path) -> None:
+    """By arrival, a crash came before anything was counted: the journal has nothing but the mark of the run."""
+    checkpoint = tmp_path / "cp"
+
+    def live(batches: int) -> None:
+        with Shedder("2s", controller=Cycle()) as shedder:
+            gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
+            writer = gated.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+            query = shedder.start(writer, by="arrival")
+            wait_until(lambda: shedder.report().table.num_rows >= batches, query)
+
+    live(1)
+    before = read_journal(checkpoint / "penstock")
+    for counted in sorted((checkpoint / "penstock").glob("0*.json"))[1:]:
+        counted.unlink()
+    assert not read_journal(checkpoint / "penstock").batches
+    live(max(before.batches) + 2)
+    after = read_journal(checkpoint / "penstock").batches
+    assert sorted(after) == list(range(len(after)))
+    assert after[0].recounted
+    assert after[0].gates == before.batches[0].gates
+
+
 def test_several_gates_and_several_queries(ticks: Ticks, tmp_path: Path) -> None:
     with Shedder("2s", controller=Cycle()) as shedder:
         left = shedder.gate(ticks(), name="left", arrival="timestamp", identity="value")

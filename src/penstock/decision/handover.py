@@ -18,7 +18,15 @@ from penstock.errors import PenstockError
 from penstock.journal.records import DecisionRecord
 from penstock.journal.state import JournalState
 
-__all__ = ["ContinuedByBatch", "last_layout", "mark_by_arrival", "refuse_changed_layout", "refuse_open_batch", "was_by_arrival"]
+__all__ = [
+    "ContinuedByBatch",
+    "find_first_uncounted",
+    "last_layout",
+    "mark_by_arrival",
+    "refuse_changed_layout",
+    "refuse_open_batch",
+    "was_by_arrival",
+]
 
 
 def was_by_arrival(state: JournalState) -> bool:
@@ -26,12 +34,31 @@ def was_by_arrival(state: JournalState) -> bool:
     return bool(state.decisions) and state.decisions[-1].batch_id is None
 
 
-def mark_by_arrival(layout: str | None = None) -> DecisionRecord:
+def mark_by_arrival(layout: str | None = None, first_batch: int | None = None) -> DecisionRecord:
     """Return the decision that a run by arrival begins with: it is about no gate, and tells the next run how this one was set.
 
-    ``layout`` says how sources cut a batch into partitions, where ranks count.
+    ``layout`` says how sources cut a batch into partitions, where ranks count; ``first_batch`` is the first one that it may run,
+    where that is known.
     """
-    return DecisionRecord({}, 1.0, from_slot=0, layout=layout)
+    return DecisionRecord({}, 1.0, from_slot=0, layout=layout, first_batch=first_batch)
+
+
+def find_first_uncounted(state: JournalState) -> int | None:
+    """Return the first batch that a journal should have and has not counted; ``None`` if it knows of none.
+
+    After the last one counted or, if a crash came before the first count, the first one that was decided or was to run.
+
+    >>> find_first_uncounted(JournalState()) is None        # the query ran without a gate so far
+    True
+    >>> find_first_uncounted(JournalState(decisions=[DecisionRecord({}, 1.0, batch_id=1)]))
+    1
+    >>> find_first_uncounted(JournalState(decisions=[mark_by_arrival(first_batch=4)]))
+    4
+    """
+    if state.batches:
+        return max(state.batches) + 1
+    known = [number for decision in state.decisions for number in (decision.batch_id, decision.first_batch) if number is not None]
+    return min(known, default=None)
 
 
 def last_layout(state: JournalState) -> str | None:

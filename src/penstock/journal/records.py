@@ -38,6 +38,8 @@ class DecisionRecord:
     """What the controller knew of the engine when it decided, for people."""
     layout: str | None = None
     """How sources cut a batch into partitions from here on, where the ranks of rows count."""
+    first_batch: int | None = None
+    """Where a run by arrival begins: the first batch that it may run, so that one that it did not count is missed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.decision.handover import find_first_uncounted
 from penstock.journal import JournalState
 from penstock.spark.checkpoint import Checkpoint, find_open_batch
 from penstock.spark.hadoop_store import open_session_store
@@ -33,6 +34,7 @@ def open_journal(driver: QueryDriver, root: str | None, checkpoint: str | None, 
     known = Checkpoint(store)
     query_id, committed = known.query_id(), known.list_committed()
     driver.open_batch, driver.last_committed = find_open_batch(store), max(committed, default=None)
+    driver.first_batch = max(committed, default=-1) + 1
     driver.open_journal(find_journal(driver, root, checkpoint), query_id, is_new=query_id is None)
     driver.recount = partial(recount, df, output_mode, known, gates=list(driver.gates.values()))
     driver.count_again(list_uncounted(driver.journal.state, committed))
@@ -53,8 +55,5 @@ def list_uncounted(state: JournalState, committed: Sequence[int]) -> list[int]:
     >>> list_uncounted(JournalState(decisions=[DecisionRecord({}, 1.0, batch_id=1)]), [0, 1, 2])
     [1, 2]
     """
-    decided = [decision.batch_id for decision in state.decisions if decision.batch_id is not None]
-    if not state.batches and not decided:
-        return []
-    first = max(state.batches) + 1 if state.batches else min(decided)
-    return [batch_id for batch_id in committed if batch_id >= first]
+    first = find_first_uncounted(state)
+    return [] if first is None else [batch_id for batch_id in committed if batch_id >= first]

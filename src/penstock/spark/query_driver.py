@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.control.base import GateCount
 from penstock.decision import BatchEnded, Instruction, QueryCore, carry_out
-from penstock.decision.handover import refuse_changed_layout
+from penstock.decision.handover import find_first_uncounted, refuse_changed_layout
 from penstock.drop.tables import KeepTable
 from penstock.errors import JournalError, PenstockError
 from penstock.journal import Journal, QueryLedger
@@ -52,6 +52,8 @@ class QueryDriver(ABC):
         """The batch that the query replays first; ``None`` if there is none."""
         self.last_committed: int | None = None
         """The last batch that Spark has committed; it may not be counted yet."""
+        self.first_batch: int | None = None
+        """The first batch that this run may bring; ``None`` where the checkpoint is not known before the query runs."""
         self.layout: str | None = None
         """How sources cut a batch into partitions, where the ranks of rows count."""
         self.recount: Recount | None = None
@@ -129,8 +131,8 @@ class QueryDriver(ABC):
 
     def check_journal(self, journal: Journal) -> None:
         """Raise if the query can't continue what the journal says; nothing has been restored or written by then."""
-        counted = max(journal.state.batches, default=-1)
-        uncounted = self.last_committed if counted < (self.last_committed or -1) and counted >= 0 else None
+        first, last = find_first_uncounted(journal.state), self.last_committed
+        uncounted = None if first is None or last is None or last < first else last
         refuse_changed_layout(journal.state, self.layout, uncounted if self.open_batch is None else self.open_batch, self.label)
 
     def look_at_sources(self, df: DataFrame) -> None:

@@ -42,7 +42,7 @@ class ReportedDriver(QueryDriver):
             super().open_journal(location, query_id, is_new=is_new)
             state = self.journal.state
             if not was_by_arrival(state) or self.layout not in (None, last_layout(state)):
-                self.journal.append(mark_by_arrival(self.layout))
+                self.journal.append(mark_by_arrival(self.layout, self.first_batch))
 
     def check_journal(self, journal: Journal) -> None:
         """Refuse to replay a batch that was decided by batch."""

@@ -9,10 +9,16 @@ import pytest
 
 from penstock.control import GateCount, KeepAll
 from penstock.decision import BatchPlanned, Publish, SlotGate
-from penstock.decision.handover import ContinuedByBatch, mark_by_arrival, refuse_open_batch, was_by_arrival
+from penstock.decision.handover import (
+    ContinuedByBatch,
+    find_first_uncounted,
+    mark_by_arrival,
+    refuse_open_batch,
+    was_by_arrival,
+)
 from penstock.drop.shares import EqualShare
 from penstock.errors import PenstockError
-from penstock.journal.records import DecisionRecord, OlderRows
+from penstock.journal.records import BatchRecord, DecisionRecord, OlderRows, decode, encode
 from penstock.journal.state import JournalState
 from tests.unit.decision.harness import MemoryDriver, Scripted, ended
 
@@ -74,6 +80,14 @@ def test_each_run_leaves_how_it_was_set() -> None:
     assert not was_by_arrival(JournalState())
     assert not was_by_arrival(JournalState(decisions=[mark, by_batch]))
     assert was_by_arrival(JournalState(decisions=[by_batch, mark]))
+
+
+def test_what_a_journal_should_have_and_has_not() -> None:
+    marks = [mark_by_arrival(first_batch=4), mark_by_arrival("minPartitions=2", first_batch=6)]
+    assert find_first_uncounted(JournalState(decisions=[mark_by_arrival()])) is None, "as journals were before"
+    assert find_first_uncounted(JournalState(decisions=marks)) == 4
+    assert find_first_uncounted(JournalState(decisions=marks, batches={5: BatchRecord(5, {"in": (1, 1)})})) == 6
+    assert decode(encode(marks[1])) == marks[1]
 
 
 def test_by_arrival_a_batch_of_its_own_decision_is_refused() -> None:
