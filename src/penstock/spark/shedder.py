@@ -30,7 +30,7 @@ from penstock.spark.batch_driver import BatchDriver, BatchFunction
 from penstock.spark.checkpoint import find_open_batch
 from penstock.spark.connect.connect_gate import build_connect_gate
 from penstock.spark.connect.detection import is_connect, refuse_connect
-from penstock.spark.connect.pipelines import PipelineFollower, call_outside_pipeline, is_in_pipeline
+from penstock.spark.connect.pipelines import PipelineFollower, call_outside_pipeline, core_of_flow, is_in_pipeline
 from penstock.spark.connect.start import is_connect_backfill, start_over_connect
 from penstock.spark.dead_letters.letter_writer import add_letters
 from penstock.spark.dead_letters.targets import parse_target
@@ -131,7 +131,8 @@ class Shedder:
         self._journal = None if journal is None else str(journal)
         self._gates: dict[str, Gate] = {}
         self._registry = DriverRegistry(build_exporters(metrics, {"spark": AccumulatorExporter}))
-        self._pipeline = PipelineFollower(self._gates, self._registry, self._core_of_flow)
+        make_core = partial(core_of_flow, self._controller, self._max_loss, keeps_all=self._keeps_backfills)
+        self._pipeline = PipelineFollower(self._gates, self._registry, make_core)
         self._created_s = time.time()
 
     @property
@@ -319,10 +320,6 @@ class Shedder:
         controller = copy.deepcopy(self._controller)
         ends = is_connect_backfill(trigger) if is_connect(trigger) else is_backfill(trigger)
         return Backfill(controller) if self._keeps_backfills and ends else controller
-
-    def _core_of_flow(self, gates: Sequence[Any], **options: Any) -> ByArrival:
-        controller = copy.deepcopy(self._controller)
-        return ByArrival(gates, Backfill(controller) if self._keeps_backfills else controller, max_loss=self._max_loss, **options)
 
     def foreach_batch(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,10 @@ from pyspark.sql.types import LongType, StructType, TimestampType
 
 from penstock import Controller, Decision, Observation
 from penstock.control import KeepAll
-from penstock.decision import ByArrival
 from penstock.errors import PenstockError
 from penstock.journal import DecisionRecord, Journal, read_journal
 from penstock.spark.connect.connect_gate import ConnectGate
-from penstock.spark.connect.pipelines import PipelineFollower, is_in_pipeline, recall_slots
+from penstock.spark.connect.pipelines import PipelineFollower, core_of_flow, is_in_pipeline, recall_slots
 from penstock.spark.driver_registry import DriverRegistry
 from penstock.spark.gates import GateSpecification
 
@@ -37,13 +37,12 @@ def build(directory: Path, name: str = "in", **options: Any) -> ConnectGate:
     return ConnectGate(no_session, GateSpecification(name, arrival="t", **options), SCHEMA, str(directory))
 
 
-def follow(gate: ConnectGate, controller: Controller | None = None) -> tuple[PipelineFollower, DriverRegistry]:
+def follow(
+    gate: ConnectGate, controller: Controller | None = None, *, keeps_all: bool = False
+) -> tuple[PipelineFollower, DriverRegistry]:
     registry = DriverRegistry()
-
-    def build_core(gates: Any, **options: Any) -> ByArrival:
-        return ByArrival(gates, controller or KeepAll(60.0), **options)
-
-    return PipelineFollower({gate.name: gate}, registry, build_core), registry
+    make_core = partial(core_of_flow, controller or KeepAll(60.0), 1.0, keeps_all=keeps_all)
+    return PipelineFollower({gate.name: gate}, registry, make_core), registry
 
 
 def report(batch: int, gate: str = "in", *, run: str = "r1", query: str = "0123456789ab", rows: int = 10) -> str:
@@ -73,6 +72,15 @@ def test_a_flow_is_counted_and_decided_from_its_first_report_on(tmp_path: Path) 
     assert [decision.gates["in"] for decision in state.decisions if decision.gates] == [(0.5,)]
     assert state.owner["job"] == "0123456789ab"
     assert state.owner["about"]["label"] == FLOW
+
+
+def test_by_default_a_run_keeps_everything(tmp_path: Path) -> None:
+    follower, registry = follow(build(tmp_path), Half(60.0), keeps_all=True)
+    follower.take_over("r1", report(0))
+    registry.finish()
+    state = read_journal(tmp_path / f"{FLOW}-01234567")
+    assert state.totals()["in"] == (10, 10)
+    assert [decision.gates for decision in state.decisions if decision.gates] == []
 
 
 def test_the_next_run_goes_on_and_a_full_refresh_begins_anew(tmp_path: Path) -> None:

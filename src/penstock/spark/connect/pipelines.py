@@ -7,6 +7,7 @@ with ``availableNow``: it takes what is there, and ends. A decision holds for ro
 from __future__ import annotations
 
 import atexit
+import copy
 import json
 import logging
 import sys
@@ -16,7 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.control import Controller
 from penstock.decision import ByArrival
+from penstock.decision.backfill import Backfill
 from penstock.errors import JournalError, PenstockError
 from penstock.journal import Journal
 from penstock.journal.files import OWNER
@@ -26,7 +29,7 @@ from penstock.spark.connect.connect_gate import ConnectGate
 if TYPE_CHECKING:
     from penstock.spark.driver_registry import DriverRegistry
 
-__all__ = ["PipelineFollower", "PipelineQuery", "call_outside_pipeline", "is_in_pipeline"]
+__all__ = ["PipelineFollower", "PipelineQuery", "call_outside_pipeline", "core_of_flow", "is_in_pipeline", "recall_slots"]
 
 log = logging.getLogger("penstock")
 
@@ -96,6 +99,14 @@ class PipelineQuery:
 
     def stop(self) -> None:
         """The pipeline stops its queries."""
+
+
+def core_of_flow(
+    controller: Controller, max_loss: float, gates: Sequence[Any], *, keeps_all: bool, label: str, margin_s: float
+) -> ByArrival:
+    """Return the core of a flow. Its run ends by itself, so it keeps all rows unless the user wants to shed there too."""
+    mine = copy.deepcopy(controller)
+    return ByArrival(gates, Backfill(mine) if keeps_all else mine, label, max_loss=max_loss, margin_s=margin_s)
 
 
 class PipelineFollower:
