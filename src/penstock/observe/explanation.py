@@ -12,6 +12,8 @@ from penstock.observe.wording import count, seconds, share
 __all__ = ["Explanation", "explain_batch", "explain_shortly"]
 
 _NEARLY_ALL = 1.0 - 1e-9
+_FITS = 1.05
+"""Batches that take so much longer than they may still fit: nothing is known to the percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,11 @@ def explain_shortly(
     needed_s, limit_s, rows = facts.needed_s, facts.learnt.get("batch_time_s"), facts.rows
     if not facts.is_shedding:
         if needed_s is not None and limit_s is not None:
-            return f"{count(rows or 0)} rows fit: about {seconds(needed_s)} of {seconds(limit_s)}"
-        return "nothing to shed"
+            if needed_s <= _FITS * limit_s:
+                return f"{count(rows or 0)} rows fit: about {seconds(needed_s)} of {seconds(limit_s)}"
+            return f"{count(rows or 0)} rows take about {seconds(needed_s)}, a batch has {seconds(limit_s)}; all were kept"
+        is_unknown = limit_s is not None and bool(rows)
+        return "what a row costs is not known yet, so all were kept" if is_unknown else "nothing to shed"
     if needed_s is not None and limit_s is not None and needed_s > limit_s:
         text = f"{count(rows or 0)} rows would take {seconds(needed_s)}, a batch has {seconds(limit_s)}"
     elif facts.has_line:

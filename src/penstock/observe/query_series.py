@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.drop.tables import slot_of
+from penstock.drop.tables import LEAST_BOUND, slot_of
 from penstock.journal.history import Bucket, History
 from penstock.journal.records import add_class_counts
 
@@ -87,7 +87,7 @@ class QuerySeries:
         self._history = History.from_rows(line.get("history", ()))
 
     def _add_decision(self, line: Mapping[str, Any]) -> None:
-        few = {gate: entries for gate, entries in line["gates"].items() if len(entries) <= _FEW_CLASSES}
+        few = {gate: _drop_bound(entries) for gate, entries in line["gates"].items() if len(entries) <= _FEW_CLASSES}
         dropped = {"controller", "windows"}
         self.decisions.append({key: value for key, value in line.items() if key not in dropped} | {"gates": few})
         if "learnt" in line:
@@ -232,6 +232,15 @@ class QuerySeries:
         for line in list(self.recent.values())[-batches:]:
             counts = add_class_counts(counts, [(int(o), int(k)) for o, k in (line.get("classes") or {}).get(gate, ())])
         return list(counts)
+
+
+def _drop_bound(entries: Sequence[float]) -> Sequence[float]:
+    """Return the keeps of a table. The last entry of a bounded gate is no keep but a number of rows.
+
+    >>> _drop_bound([0.4, 1099511627776.0]), _drop_bound([1.0, 0.4])
+    ([0.4], [1.0, 0.4])
+    """
+    return entries[:-1] if len(entries) > 1 and entries[-1] >= LEAST_BOUND else entries
 
 
 def _number(value: float | None) -> float:

@@ -88,3 +88,10 @@ def test_a_node_that_knows_its_costs_says_who_asks() -> None:
         "At 1 ms per row and 100 ms per batch, all of them would have taken 1.1 s."
         in explain_batch(decision, ran(1000, 500)).seen
     )
+
+
+def test_everything_kept_says_why_also_where_it_does_not_fit() -> None:
+    assert explain_shortly(decide(1.0), ran(10_000, 10_000)) == "10,000 rows take about 5.1 s, a batch has 1 s; all were kept"
+    unknown = decide(1.0) | {"learnt": {"batch_time_s": 1.0}}
+    assert explain_shortly(unknown, ran(10_000, 10_000)) == "what a row costs is not known yet, so all were kept"
+    assert explain_shortly(unknown, ran(0, 0)) == "nothing to shed"

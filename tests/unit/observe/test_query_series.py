@@ -74,3 +74,11 @@ def test_a_batch_whose_end_stays_unknown_has_no_delay() -> None:
     for _ in range(2):  # a replay writes its record once more
         series.add_line({"kind": "batch", "batch_id": 0, "gates": {"in": [10, 10]}, "mean_arrival_s": 5.0})
     assert series.last("delay_s") is None
+
+
+def test_the_bound_of_a_gate_is_no_keep() -> None:
+    """The table of a bounded gate ends in a number of rows, and by batch in one that nothing reaches."""
+    series = QuerySeries()
+    for entries in ([0.4, 2.0**40], [1.0, 0.4, 512.0]):
+        series.add_line({"kind": "decision", "gates": {"in": entries}, "keep": 0.4, "batch_id": 0})
+    assert [decision["gates"]["in"] for decision in series.decisions] == [[0.4], [1.0, 0.4]]
