@@ -83,10 +83,21 @@ def rewrite_links(markdown: str, source: str, uri: str) -> str:
         if page is None:
             return match["text"] if (ROOT / path).exists() else match[0]  # what does not exist ends the build
         relative = posixpath.relpath(page, posixpath.dirname(uri) or ".")
-        return f"{match['mark']}[{match['text']}]({relative}{'#' + anchor if anchor else ''})"
+        text = find_title(path) if re.fullmatch(r"`?[\w./-]+\.md`?", match["text"]) else match["text"]
+        return f"{match['mark']}[{text}]({relative}{'#' + anchor if anchor else ''})"
 
     parts = re.split(r"(^```.*?^```[^\n]*$)", markdown, flags=re.DOTALL | re.MULTILINE)
     return "".join(part if part.startswith("```") else _LINK.sub(rewrite, part) for part in parts)
+
+
+def find_title(path: str) -> str:
+    """Return the title of a page of the repository: on the site nobody knows the names of its files.
+
+    >>> find_title("docs/metrics.md")
+    'Metrics and alerts'
+    """
+    lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+    return next((line.removeprefix("# ").strip() for line in lines if line.startswith("# ")), posixpath.basename(path))
 
 
 def on_post_build(config: Any, **_: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import penstock
+import penstock.feedback
 from benchmarks import list_benchmarks
 from penstock.metrics.instruments import COUNTERS, GAUGES, HISTOGRAMS
 
@@ -49,7 +50,7 @@ def test_every_page_is_in_the_navigation() -> None:
 
 def test_the_reference_has_every_public_name() -> None:
     named = {line.rpartition(".")[2] for line in re.findall(r"^::: (\S+)", (DOCS / "api.md").read_text(), re.MULTILINE)}
-    assert set(penstock.__all__) <= named
+    assert {*penstock.__all__, *penstock.feedback.__all__} <= named
 
 
 def test_researchers_find_every_experiment() -> None:
@@ -72,6 +73,10 @@ def test_links_lead_to_pages_of_the_site() -> None:
     assert HOOKS.rewrite_links(text, "docs/concepts.md", "concepts.md") == (
         "[a](results/costs.md#gate) b ![c](images/demo.png) [d](#x) [e](https://x.org)\n"
         "```\n[f](../README.md)\n```\n[g](results/index.md) [h](kafka.md) [i](no.md)"
+    )
+    named = "[metrics.md](metrics.md#alerts), [docs/kafka.md](kafka.md) and [`costs.md`](../benchmarks/results/costs.md)"
+    assert HOOKS.rewrite_links(named, "docs/concepts.md", "concepts.md") == (
+        "[Metrics and alerts](metrics.md#alerts), [Kafka](kafka.md) and [What it costs](results/costs.md)"
     )
     back = "[a](../../docs/papers.md) ![b](images/answers.png) [c](costs.md)"
     assert HOOKS.rewrite_links(back, "benchmarks/results/answers.md", "results/answers.md") == (
