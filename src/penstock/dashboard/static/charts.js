@@ -157,7 +157,7 @@
         scales.right = { range: kind.rightRange || fromZero };
       }
       return {
-        width: Math.max(200, holder.clientWidth), height: kind.height, series: [{ label: "", value: (u, t) => (t ? P.clock(t) : "") }, ...series],
+        width: Math.max(200, holder.clientWidth), height: kind.height, series: [{ label: " ", value: (u, t) => (t ? P.clock(t) : "") }, ...series],
         bands: kind.bands && !this.data.is_exact ? kind.bands() : [], axes, scales, padding: [10, kind.right ? 0 : 26, 0, 0],
         cursor: { sync: { key: "penstock" }, drag: { x: true, y: false, setScale: false }, points: { size: 6 }, focus: { prox: -1 }, bind: { dblclick: () => () => this.onZoom(null) } },
         legend: { live: true, markers: { fill: (u, i) => (u.series[i].width === 0 ? css("--band") : null) } },

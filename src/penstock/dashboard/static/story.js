@@ -31,7 +31,7 @@
       width: Math.max(200, holder.clientWidth), height: chart.height || 220, cursor: { sync: { key: "story" }, drag: { x: true, y: false } },
       scales: { x: { time: false }, y: isLog ? { distr: 3 } : { range: (u, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
       axes: [{ ...axis, values: (u, ticks) => ticks.map((tick) => `${tick} s`) }, { ...axis, size: 62, values: (u, ticks) => ticks.map((tick) => (tick === null ? "" : chart.unit === "rows" ? P.rows(tick) : format(tick))) }],
-      series: [{ label: "", value: (u, t) => (t === null ? "" : `at ${Number(t.toPrecision(4))} s`) }, ...chart.series.map((s) => ({
+      series: [{ label: " ", value: (u, t) => (t === null ? "" : `at ${Number(t.toPrecision(4))} s`) }, ...chart.series.map((s) => ({
         label: s.label, stroke: css(s.colour), width: 2, dash: s.dash ? [7, 5] : undefined, spanGaps: true, fill: s.fill ? css(s.colour) + "26" : undefined, points: { show: s.t.length < 120 && !s.dash && !s.fill, size: 5 },
         paths: s.step ? uPlot.paths.stepped({ align: 1 }) : undefined, value: (u, v, i, at) => (at === null ? "" : v === null || v === undefined ? "–" : format(v)),
       }))],
