@@ -83,7 +83,7 @@ def open_session_store(spark: SparkSession, location: str | Path, what: str) -> 
         path = jvm.org.apache.hadoop.fs.Path(str(location))
         filesystem = path.getFileSystem(conf)
         qualified = filesystem.makeQualified(path)
-        if str(filesystem.getScheme()) == "file":
+        if str(filesystem.getUri().getScheme()) == "file":
             return open_local_store(str(qualified.toUri().getPath()))
     except Py4JJavaError as error:
         raise PenstockError(_describe_missing(jvm, str(location), what, error)) from None
@@ -214,7 +214,7 @@ class _FileWriter:
 
     def __init__(self, jvm: Any, filesystem: Any, conf: Any, directory: Any) -> None:
         self._jvm, self._fs, self._conf, self._directory = jvm, filesystem, conf, directory
-        self.creates_whole = str(filesystem.getScheme()) in _CREATES_WHOLE
+        self.creates_whole = str(filesystem.getUri().getScheme()) in _CREATES_WHOLE
         """Whether a file appears when it is closed."""
         self._is_conditional: bool | None = None
         self._manager: Any = None
