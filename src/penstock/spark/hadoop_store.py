@@ -92,6 +92,7 @@ def open_session_store(spark: SparkSession, location: str | Path, what: str) -> 
     return HadoopStore(jvm, filesystem, conf, str(qualified.toString()))
 
 
+# long because it is all that a store offers
 class HadoopStore(Store):
     """Files on a Hadoop filesystem: HDFS, an object store, or a vendor's own.
 

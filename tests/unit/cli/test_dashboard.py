@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli import main
 from tests.journals import write_journal
 from tests.unit.cli.helpers import fails
 
@@ -31,9 +32,18 @@ def test_a_taken_port_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "can't listen on 127.0.0.1" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"), [(["none"], "no directory"), (["."], "no journal"), ([".", "--port", "70000"], "70000")]
-)
+def test_a_directory_without_a_journal_is_served_and_says_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("uvicorn")
+    monkeypatch.setattr("penstock.dashboard.server.serve", lambda *_, on_ready, **__: on_ready())
+    with pytest.raises(SystemExit) as ended:
+        main(["dashboard", str(tmp_path), "--port", "0"])
+    assert ended.value.code in (0, None)
+    assert "there is no journal yet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("arguments", "message"), [(["none"], "no directory"), ([".", "--port", "70000"], "70000")])
 def test_bad_input_is_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:

@@ -195,13 +195,11 @@ class RowFilter:
             return None
         return self._by_arrival.column() | (self._micros() <= self._cell.latest())
 
-    def _age(self) -> Column:
-        return F.least(F.greatest(self._slot() - self._cell.oldest(), bigint(0)), self._cell.last()).cast("int")
-
     def _slot_start(self) -> Column:
         """Return where the entries of a row's slot begin."""
         columns = self.state.ring.columns
-        return self._age() if columns == 1 else self._age() * F.lit(columns)
+        age = F.least(F.greatest(self._slot() - self._cell.oldest(), bigint(0)), self._cell.last()).cast("int")
+        return age if columns == 1 else age * F.lit(columns)
 
     def _slot(self) -> Column:
         return F.shiftright(self._micros(), SLOT_SHIFT)
