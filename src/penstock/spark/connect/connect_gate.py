@@ -100,14 +100,15 @@ class ConnectGate:
 
     def _count_kept(self, table: Column, index: Column) -> list[Column]:
         micros = F.unix_micros(column_named(self._arrival))
-        is_timed = F.coalesce(has_arrival(self._arrival), F.lit(False)) if self._may_lack_arrival else F.lit(True)
-        is_reached = F.coalesce(F.shiftright(micros, SLOT_SHIFT) >= table.getField("oldest"), F.lit(False))
-        counts = {  # few and simple: an observation takes rows out of the generated code, and each count costs 10 ns per row
-            "rows": F.count(F.lit(1)),
-            "timed": F.count_if(is_timed),
-            "since_base_us": F.sum(F.when(is_timed, (micros - bigint(self._base_us)).cast("double"))),
-            "older": F.count_if(is_timed & ~is_reached),
-        }
+        since_base = (micros - bigint(self._base_us)).cast("double")
+        is_older = ~F.coalesce(F.shiftright(micros, SLOT_SHIFT) >= table.getField("oldest"), F.lit(False))
+        # Few and simple: an observation takes rows out of the generated code, and each count costs some nanoseconds per row.
+        counts = {"rows": F.count(F.lit(1)), "since_base_us": F.sum(since_base), "older": F.count_if(is_older)}
+        if self._may_lack_arrival:
+            is_timed = F.coalesce(has_arrival(self._arrival), F.lit(False))
+            counts["timed"] = F.count_if(is_timed)
+            counts["since_base_us"] = F.sum(F.when(is_timed, since_base))
+            counts["older"] = F.count_if(is_timed & is_older)
         named = [count.alias(name) for name, count in counts.items()]
         return named + (self._by_class(index) if self._index.counts_kept else [])
 
@@ -148,14 +149,14 @@ class ConnectGate:
         """Rows of the batch seen last that were kept because the table could not be read."""
         kept = {} if self._seen is None else self._seen["kept"]
         older = _number(kept, "older")
-        return older if older and older == _number(kept, "timed") and not self._file.is_whole() else 0
+        return older if older and older == _timed(kept) and not self._file.is_whole() else 0
 
     def take_reading(self) -> MeterReading:
         """Return what else was counted in the batch seen last."""
         if self._seen is None:
             return MeterReading()
         offered, kept = self._seen["offered"], self._seen["kept"]
-        timed, since_base_us = _number(kept, "timed"), kept.get("since_base_us")
+        timed, since_base_us = _timed(kept), kept.get("since_base_us")
         return MeterReading(
             kept=timed,
             mean_arrival_s=(self._base_us + float(since_base_us or 0.0) / timed) / 1e6 if timed else None,
@@ -171,6 +172,11 @@ class ConnectGate:
 
     def _read_classes(self, counts: Mapping[str, Any]) -> tuple[int, ...]:
         return tuple(_number(counts, f"class{number}") for number in range(self.state.shares.count))
+
+
+def _timed(kept: Mapping[str, Any]) -> int:
+    """Rows that say when they arrived: all, unless they were counted."""
+    return _number(kept, "timed" if "timed" in kept else "rows")
 
 
 def _number(counts: Mapping[str, Any], name: str) -> int:
