@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from penstock import AgeRule, Controller, Decision, Observation, Shedder
 from penstock.spark.session import local_session
@@ -41,7 +42,9 @@ def main(mode: str, directory: Path, address: str, topic: str, connector: str) -
     checkpoint = str(directory / "checkpoint")
     with Shedder("2s", controller=Restless(2.0)) as shedder:
         to_topics = mode == "to-topics"
-        letters = {"shed_to": {"format": "kafka", "topic": f"{topic}-shed", "servers": address}} if to_topics else {}
+        letters: dict[str, Any] = (
+            {"shed_to": {"format": "kafka", "topic": f"{topic}-shed", "servers": address}} if to_topics else {}
+        )
         gated = shedder.gate(rows, name="in", arrival="timestamp", **letters)
         kept = gated.selectExpr("partition", "offset", "CAST(value AS STRING) AS value")
         if to_topics:
