@@ -270,7 +270,7 @@ def _first_line(error: PySparkException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _translate(error: Py4JJavaError) -> OSError:
+def _translate(error: Any) -> OSError:
     """Return Java's error as Python's."""
     kinds: list[str] = []
     messages: list[str] = []
@@ -293,7 +293,7 @@ def _translate(error: Py4JJavaError) -> OSError:
     return OSError(text)
 
 
-def _describe_missing(jvm: Any, location: str, what: str, error: Py4JJavaError) -> str:
+def _describe_missing(jvm: Any, location: str, what: str, error: Any) -> str:
     """Return the line for an address that the session can't reach."""
     reason = str(_translate(error))
     scheme = location.split(":", 1)[0]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 __all__ = ["Py4JError", "Py4JJavaError"]
 
-try:
-    from py4j.protocol import Py4JError, Py4JJavaError
-except ModuleNotFoundError:
 
-    class Py4JError(Exception):  # type: ignore[no-redef] # there is no JVM
-        """Never raised."""
+class _NeverRaised(Exception):  # noqa: N818 - it stands for one that there is not
+    """Stands in where there is no JVM."""
 
-    class Py4JJavaError(Py4JError):  # type: ignore[no-redef,misc] # there is no JVM
-        """Never raised."""
 
-        java_exception: Any
+def _find(name: str) -> Any:
+    try:
+        return getattr(import_module("py4j.protocol"), name)
+    except ModuleNotFoundError:
+        return _NeverRaised
+
+
+Py4JError: Any = _find("Py4JError")
+Py4JJavaError: Any = _find("Py4JJavaError")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.decision import ByArrival
@@ -91,4 +90,4 @@ def start_over_connect(
         driver.open_journal(f"{read[0].directory}/{driver.label}", None, is_new=False)
         if settings.checkpoint is None:
             driver.warn(f"{driver.label}: without checkpointLocation nothing is left of the query after a restart")
-        return registry.launch(driver, read[0].spark, writer.start if table is None else partial(writer.toTable, table))
+        return registry.launch(driver, read[0].spark, lambda: writer.start() if table is None else writer.toTable(table))
