@@ -310,7 +310,7 @@
     else if (event.key === "k" || event.key === "[") step(-1);
     else if (event.key === "t") toggleTheme();
     else if (event.key === "0") zoom(null);
-    else if (number >= 1 && number <= RANGES.length && state.detail) setRange(number - 1);
+    else if (number >= 1 && number <= RANGES.length && state.chosen && isQuery(state.chosen)) setRange(number - 1);
   });
   document.addEventListener("visibilitychange", () => {  // a browser has few connections: a page that nobody sees gives its own back
     if (embedded || !state.stream) return;
