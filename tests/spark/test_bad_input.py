@@ -97,6 +97,11 @@ def test_classes(ticks: Ticks) -> None:
         shedder.gate(ticks(), priorities={"gold": 2})  # type: ignore[arg-type]
 
 
+def test_more_classes_than_a_plan_can_hold(ticks: Ticks) -> None:
+    with refused("gate 'gate1': priorities name 33 classes, at most 32 are possible: .* or shed whole keys"):
+        Shedder("2s").gate(ticks(), priorities=Priorities("value", dict.fromkeys(range(33), 1.0)))
+
+
 def test_a_weight_column_that_exists(ticks: Ticks) -> None:
     with refused("the weight column 'value' exists already"):
         Shedder("2s").gate(ticks(), weight_column="value")

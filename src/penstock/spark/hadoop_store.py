@@ -165,14 +165,9 @@ class HadoopStore(Store):
             raise
         except OSError as error:
             # Of two renames one fails, and each filesystem has another way to say why.
-            if not self._writer.creates_whole and self._is_there(path):
+            if self._writer.lost_a_race(path):
                 raise FileExistsError(str(error)) from None
             raise
-
-    def _is_there(self, path: Any) -> bool:
-        with contextlib.suppress(OSError):
-            return bool(self._call(lambda: self._fs.exists(path)))
-        return False
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a file, also over one that exists."""
@@ -229,6 +224,12 @@ class _FileWriter:
         except BaseException:
             self._cancel(stream)
             raise
+
+    def lost_a_race(self, path: Any) -> bool:
+        """Whether a file that could not be created is there, where it would have been renamed."""
+        with contextlib.suppress(Py4JError, PySparkException):
+            return not self.creates_whole and bool(self._fs.exists(path))
+        return False
 
     def _open(self, path: Any, *, overwrite: bool) -> Any:
         if not self.creates_whole:

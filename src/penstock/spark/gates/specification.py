@@ -23,6 +23,9 @@ __all__ = ["Buckets", "Clocked", "GateSpecification"]
 
 _UNHASHED = (MapType, *(kind for kind in [getattr(types, "VariantType", None)] if kind is not None))  # Spark 3.5 has no variants
 
+_MOST_CLASSES = 32
+"""Named classes of one gate. With 100, a driver of a gigabyte runs out of memory when it generates the code."""
+
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
@@ -138,6 +141,11 @@ class GateSpecification:
             raise self._error(f"priorities must be Priorities(column, weights), got {self.priorities!r}")
         if isinstance(self.priorities.column, str):
             self._check_columns(schema, [self.priorities.column], "class column")
+        if len(self.priorities.values) > _MOST_CLASSES:
+            raise self._error(
+                f"priorities name {len(self.priorities.values)} classes, at most {_MOST_CLASSES} are possible: the plan grows with "
+                "their square, and Spark's driver runs out of memory; give the others one weight with None, or shed whole keys"
+            )
 
     def _check_unit(self, schema: StructType) -> None:
         unit = self.unit
