@@ -143,8 +143,8 @@ class GateSpecification:
             self._check_columns(schema, [self.priorities.column], "class column")
         if len(self.priorities.values) > _MOST_CLASSES:
             raise self._error(
-                f"priorities name {len(self.priorities.values)} classes, at most {_MOST_CLASSES} are possible: the plan grows with "
-                "their square, and Spark's driver runs out of memory; give the others one weight with None, or shed whole keys"
+                f"priorities name {len(self.priorities.values)} classes, at most {_MOST_CLASSES} are possible: the plan grows "
+                "with their square, and Spark's driver runs out of memory; give the others one weight with None, or shed whole keys"
             )
 
     def _check_unit(self, schema: StructType) -> None:
