@@ -144,7 +144,7 @@ class GateSpecification:
         if len(self.priorities.values) > _MOST_CLASSES:
             raise self._error(
                 f"priorities name {len(self.priorities.values)} classes, at most {_MOST_CLASSES} are possible: the plan grows "
-                "with their square, and Spark's driver runs out of memory; give the others one weight with None, or shed whole keys"
+                "with their square, and the driver runs out of memory; give the others one weight with None, or shed whole keys"
             )
 
     def _check_unit(self, schema: StructType) -> None:
