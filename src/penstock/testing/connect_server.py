@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.testing.maven import UnavailableError
+from penstock.testing.processes import end_process, find_free_ports
 
 __all__ = ["ConnectServer"]
 
@@ -50,9 +51,7 @@ class ConnectServer:
 
     def __init__(self, cores: int = 2, settings: Mapping[str, str] | None = None, paths: tuple[Path, ...] = ()) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="penstock-connect-"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = int(probe.getsockname()[1])
+        (self._port,) = find_free_ports()
         self._paths = paths
         self._settings = {
             "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -112,12 +111,7 @@ class ConnectServer:
     def stop(self) -> None:
         """End the server, and remove what it wrote."""
         if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(20)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            end_process(self._process)
             self._process = None
         shutil.rmtree(self.directory, ignore_errors=True)
 

@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -15,12 +14,13 @@ from typing import Self
 
 from penstock.errors import PenstockError
 from penstock.testing.maven import UnavailableError, fetch_jars
+from penstock.testing.processes import end_process, find_free_ports
 
 __all__ = ["GcsServer", "fetch_gcs_connector"]
 
 _MODULE, _VERSION = "github.com/fsouza/fake-gcs-server", "v1.56.1"
 _CONNECTOR = "com.google.cloud.bigdataoss:gcs-connector:4.0.4:shaded"
-_BUILD_S, _START_S, _STOP_S = 600.0, 30.0, 10.0
+_BUILD_S, _START_S = 600.0, 30.0
 
 
 class GcsServer:
@@ -47,7 +47,7 @@ class GcsServer:
 
     def __init__(self, bucket: str = "rows") -> None:
         self.bucket = bucket
-        self._port = _free_port()
+        self._port = find_free_ports()[0]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -96,12 +96,7 @@ class GcsServer:
         """End it; what it holds is lost."""
         process, self._process = self._process, None
         if process is not None:
-            process.terminate()
-            try:
-                process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(_STOP_S)
+            end_process(process)
 
     def _make_bucket(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
@@ -148,9 +143,3 @@ def _build() -> Path:
         lines = done.stderr.strip().splitlines() or ["go said nothing"]
         raise UnavailableError(f"fake-gcs-server can't be built: {lines[-1]}")
     return program
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

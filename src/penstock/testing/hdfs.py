@@ -6,7 +6,6 @@ import http.client
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,7 @@ from typing import Self
 
 from penstock.errors import PenstockError
 from penstock.testing.maven import UnavailableError, fetch_jars
+from penstock.testing.processes import find_free_ports
 
 __all__ = ["HdfsCluster"]
 
@@ -48,7 +48,7 @@ class HdfsCluster:
     def __init__(self, directory: str | Path | None = None) -> None:
         self._is_own = directory is None
         self._directory = Path(tempfile.mkdtemp(prefix="penstock-hdfs-") if directory is None else directory)
-        self._port, self._web_port = _free_port(), _free_port()
+        self._port, self._web_port = find_free_ports(2)
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -156,9 +156,3 @@ class HdfsCluster:
         self.stop()
         if self._is_own:
             shutil.rmtree(self._directory, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from penstock.errors import PenstockError
 from penstock.testing.maven import UnavailableError, cached_jars, fetch_jars
+from penstock.testing.processes import end_process, find_free_ports
 
 __all__ = ["KafkaBroker", "fetch_connector"]
 
@@ -26,7 +27,7 @@ _CLIENT = ["org.apache.kafka:kafka-clients:3.9.2", "org.apache.commons:commons-p
 _NEAREST = ("4.2.0", "4.1.0-preview1")
 """Connector and token provider that work with Spark 4.3, where its own can't be had."""
 _NEAR = ("4.2.", "4.3.")
-_START_S, _STOP_S = 60.0, 20.0
+_START_S = 60.0
 
 
 class KafkaBroker:
@@ -61,7 +62,7 @@ class KafkaBroker:
         self._is_own = directory is None
         self._directory = Path(tempfile.mkdtemp(prefix="penstock-kafka-") if directory is None else directory).resolve()
         self._settings = dict(settings or {})
-        self._ports = _free_ports(2) if port is None else [port, *_free_ports(1)]
+        self._ports = find_free_ports(2) if port is None else [port, *find_free_ports()]
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: Any = None
 
@@ -183,14 +184,8 @@ class KafkaBroker:
 
     def _end(self, *, kill: bool) -> None:
         process, self._process = self._process, None
-        if process is None or process.poll() is not None:
-            return
-        process.kill() if kill else process.terminate()
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(_STOP_S)
+        if process is not None and process.poll() is None:
+            end_process(process, kill=kill)
 
     def __enter__(self) -> Self:
         """Start it."""
@@ -235,17 +230,6 @@ def fetch_connector(spark_version: str) -> list[Path]:
 
 def _java(jars: Path, main: str, *arguments: str) -> list[str]:
     return ["java", "-Xmx384m", "-cp", f"{jars}/*", main, *arguments]
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def _check_ports(ports: Iterable[int]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -17,10 +16,11 @@ from typing import Any, Self
 
 from penstock.errors import PenstockError
 from penstock.testing.maven import UnavailableError, fetch_jars
+from penstock.testing.processes import end_process, find_free_ports
 
 __all__ = ["S3Server", "fetch_s3a"]
 
-_START_S, _STOP_S = 60.0, 10.0
+_START_S = 60.0
 _CONTROL = "/-penstock-"
 
 
@@ -51,7 +51,7 @@ class S3Server:
 
     def __init__(self, bucket: str = "rows", port: int | None = None) -> None:
         self.bucket = bucket
-        self._port = _free_port() if port is None else port
+        self._port = find_free_ports()[0] if port is None else port
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -116,12 +116,7 @@ class S3Server:
         """End it; what it holds is lost."""
         process, self._process = self._process, None
         if process is not None:
-            process.terminate()
-            try:
-                process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(_STOP_S)
+            end_process(process)
 
     def set(self, *, latency_s: float = 0.0, status: int | None = None, only: str = "", drops: bool = False) -> None:
         """Change how it answers from now on.
@@ -220,12 +215,6 @@ class _Unreliable:
         content = f"<Error><Code>{code}</Code><Message>told to answer so</Message></Error>".encode()
         start_response(f"{self._status} {code}", [("Content-Length", str(len(content))), ("Content-Type", "application/xml")])
         return [content]
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _serve(port: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,7 @@ from typing import Self
 
 from penstock.errors import PenstockError
 from penstock.testing.maven import UnavailableError
+from penstock.testing.processes import end_process, find_free_ports
 
 __all__ = ["StandaloneCluster"]
 
@@ -55,7 +55,7 @@ class StandaloneCluster:
         self._count, self._cores, self._memory = workers, cores, memory
         self._environment = dict(environment or {})
         self._directory = Path(tempfile.mkdtemp(prefix="penstock-cluster-"))
-        self._port = _free_port()
+        self._port = find_free_ports()[0]
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -111,11 +111,7 @@ class StandaloneCluster:
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end_process(process)
         self._processes = []
         shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -153,12 +149,6 @@ class StandaloneCluster:
                 self.stop()
                 raise UnavailableError(f"Spark's {name} did not start: {last[0] if last else 'it said nothing'}")
             time.sleep(0.05)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _list_processes() -> list[tuple[int, int, str]]:
