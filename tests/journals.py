@@ -53,6 +53,7 @@ def make_records(
                 expired={"in": expired} if expired else None,
                 delay_target_s=target_s,
                 classes=classes,
+                expired_classes={"in": [0, expired]} if expired and has_classes else None,
             ),
         )
         taken_s, start_s = start_s, max(end_s, start_s + 0.2)

@@ -79,6 +79,8 @@ def test_by_batch_old_rows_have_entries_of_their_own(spark: SparkSession, is_bou
     reading = gate.take_reading()
     assert reading.kept == passes.sum()
     assert reading.expired == (~passes[:3_000]).sum()
+    by_class = [(~passes[:3_000])[first::3].sum() for first in range(3)]
+    assert reading.expired_by_class == (*by_class, 0)
     assert reading.mean_expired_arrival_s == pytest.approx(micros[:3_000][~passes[:3_000]].mean() / 1e6, abs=0.002)
     assert reading.mean_arrival_s == pytest.approx(micros[passes].mean() / 1e6, abs=0.002)
     assert reading.from_future == passes[8_001:].sum()

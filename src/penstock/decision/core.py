@@ -159,6 +159,12 @@ class QueryCore(ABC):
             older_than_ring=sum(reading.older_than_ring for reading in readings.values()),
             expired={name: _count_expired(reading, event.counts[name]) for name, reading in readings.items() if reading.expired}
             or None,
+            expired_classes={
+                name: _share_out(_count_expired(reading, event.counts[name]), reading.expired_by_class)
+                for name, reading in readings.items()
+                if reading.expired and reading.expired_by_class
+            }
+            or None,
             from_future=sum(reading.from_future for reading in readings.values()),
             delay_target_s=self._target_s,
             reachable_s=self.reachable_s,
@@ -285,6 +291,21 @@ def _count_expired(reading: MeterReading, counted: GateCount) -> int:
     """Rows shed for their age. Where a batch was evaluated twice the meters counted twice: then in proportion."""
     times = reading.kept / counted.kept if counted.kept and reading.kept > counted.kept else 1.0
     return min(round(reading.expired / times), counted.shed)
+
+
+def _share_out(rows: int, by_class: Sequence[int]) -> list[int]:
+    """Share rows out in the proportion of what the meters counted; the shares add up to them.
+
+    >>> _share_out(5, (4, 0, 6)), _share_out(10, (4, 0, 6))
+    ([2, 0, 3], [4, 0, 6])
+    """
+    total, shares = sum(by_class), []
+    counted = given = 0
+    for count in by_class:
+        counted += count
+        shares.append(round(rows * _ratio(counted, total)) - given)
+        given += shares[-1]
+    return shares
 
 
 def _ratio(one: int, other: int) -> float:

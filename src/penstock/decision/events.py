@@ -35,6 +35,7 @@ class MeterReading:
     older_than_ring: int = 0
     expired: int = 0
     """Rows that were shed because they arrived too long ago."""
+    expired_by_class: tuple[int, ...] | None = None
     mean_expired_arrival_s: float | None = None
     from_future: int = 0
     """Rows kept that arrived later than now: some clock is ahead. Their age counts as zero."""

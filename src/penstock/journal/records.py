@@ -7,7 +7,17 @@ from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
 
-__all__ = ["BatchRecord", "DecisionRecord", "OlderRows", "OutputRecord", "Record", "add_class_counts", "decode", "encode"]
+__all__ = [
+    "BatchRecord",
+    "DecisionRecord",
+    "OlderRows",
+    "OutputRecord",
+    "Record",
+    "add_class_counts",
+    "add_rows",
+    "decode",
+    "encode",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,8 @@ class BatchRecord:
     older_than_ring: int = 0
     expired: Mapping[str, int] | None = None
     """By gate: rows that were shed because they arrived too long ago."""
+    expired_classes: Mapping[str, Sequence[int]] | None = None
+    """The same for each class of the gates that have some."""
     from_future: int = 0
     """Rows kept whose arrival lay in the future."""
     delay_target_s: float | None = None
@@ -140,3 +152,12 @@ def add_class_counts(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, 
     [(11, 6), (2, 0)]
     """
     return [(a[0] + b[0], a[1] + b[1]) for a, b in zip_longest(one, other, fillvalue=(0, 0))]
+
+
+def add_rows(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    """Add up rows class by class; a class that one of them lacks has none.
+
+    >>> add_rows([10], [1, 2])
+    [11, 2]
+    """
+    return [a + b for a, b in zip_longest(one, other, fillvalue=0)]

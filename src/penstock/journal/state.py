@@ -13,6 +13,7 @@ from penstock.journal.records import (
     OutputRecord,
     Record,
     add_class_counts,
+    add_rows,
     decode,
     decode_counts,
     encode,
@@ -59,8 +60,10 @@ class JournalState:
     """(offered, kept) per gate, over the batches that were compacted."""
     folded_expired: dict[str, int] = field(default_factory=dict)
     """How many of the rows shed had expired, per gate, over the same batches."""
+    folded_expired_classes: dict[str, list[int]] = field(default_factory=dict)
+    """The same per class of each gate that has some."""
     folded_classes: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """The same per class of each gate."""
+    """(offered, kept) per class of each gate."""
     folded_outputs: dict[str, OutputTotal] = field(default_factory=dict)
     """What the same batches wrote to each output."""
     compacted_batches: int = 0
@@ -80,6 +83,7 @@ class JournalState:
             batches=dict(self.batches),
             folded_gates=dict(self.folded_gates),
             folded_expired=dict(self.folded_expired),
+            folded_expired_classes=dict(self.folded_expired_classes),
             folded_classes=dict(self.folded_classes),
             folded_outputs=dict(self.folded_outputs),
             history=self.history.copy(),
@@ -143,6 +147,7 @@ class JournalState:
             return
         self.folded_gates = {gate: (offered, kept) for gate, (offered, kept) in line["gates"].items()}
         self.folded_expired = {gate: int(rows) for gate, rows in line.get("expired", {}).items()}
+        self.folded_expired_classes = {gate: list(rows) for gate, rows in line.get("expired_classes", {}).items()}
         self.folded_classes = {gate: decode_counts(counts) for gate, counts in line.get("classes", {}).items()}
         self.folded_outputs = {name: OutputTotal(*total) for name, total in line.get("outputs", {}).items()}
         self.compacted_batches = line["batches"]
@@ -162,6 +167,8 @@ class JournalState:
             _add_gates(self.folded_gates, record)
             _add_expired(self.folded_expired, record)
             _add_outputs(self.folded_outputs, record)
+            for gate, rows in (record.expired_classes or {}).items():
+                self.folded_expired_classes[gate] = add_rows(self.folded_expired_classes.get(gate, ()), rows)
             for gate, counts in (record.classes or {}).items():
                 self.folded_classes[gate] = add_class_counts(self.folded_classes.get(gate, ()), counts)
             self.compacted_batches += 1
@@ -183,6 +190,7 @@ class JournalState:
             "kind": "totals",
             "gates": self.folded_gates,
             "expired": self.folded_expired,
+            "expired_classes": self.folded_expired_classes,
             "classes": self.folded_classes,
             "outputs": {
                 name: [total.rows, total.delay_rows, total.delay_sum_s, total.worst_delay_s]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.drop.tables import LEAST_BOUND, slot_of
 from penstock.journal.history import Bucket, History
-from penstock.journal.records import add_class_counts
+from penstock.journal.records import add_class_counts, add_rows
 
 __all__ = ["COLUMNS", "QuerySeries", "RECENT"]
 
@@ -51,6 +51,7 @@ class QuerySeries:
         self.totals: dict[str, tuple[int, int]] = {}
         """(offered, kept) by gate since the journal began."""
         self.expired: dict[str, int] = {}
+        self.expired_classes: dict[str, list[int]] = {}
         self.classes: dict[str, list[tuple[int, int]]] = {}
         """(offered, kept) by class of each gate that has some."""
         self.outputs: dict[str, tuple[int, int, float]] = {}
@@ -81,6 +82,7 @@ class QuerySeries:
     def _add_totals(self, line: Mapping[str, Any]) -> None:
         self.totals = {gate: (int(offered), int(kept)) for gate, (offered, kept) in line["gates"].items()}
         self.expired = {gate: int(rows) for gate, rows in line.get("expired", {}).items()}
+        self.expired_classes = {gate: [int(n) for n in rows] for gate, rows in line.get("expired_classes", {}).items()}
         self.classes = {gate: [(int(o), int(k)) for o, k in counts] for gate, counts in line.get("classes", {}).items()}
         self.outputs = {name: (int(t[0]), int(t[1]), float(t[2])) for name, t in line.get("outputs", {}).items()}
         self.batches = int(line["batches"])
@@ -139,6 +141,8 @@ class QuerySeries:
             self.totals[gate] = (total[0] + sign * int(offered), total[1] + sign * int(kept))
         for gate, rows in (line.get("expired") or {}).items():
             self.expired[gate] = self.expired.get(gate, 0) + sign * int(rows)
+        for gate, by_class in (line.get("expired_classes") or {}).items():
+            self.expired_classes[gate] = add_rows(self.expired_classes.get(gate, ()), [sign * int(rows) for rows in by_class])
         for gate, counts in (line.get("classes") or {}).items():
             more = [(sign * int(offered), sign * int(kept)) for offered, kept in counts]
             self.classes[gate] = add_class_counts(self.classes.get(gate, ()), more)

@@ -149,12 +149,13 @@ def _describe_gates(series: QuerySeries, names: Mapping[str, Sequence[str]]) -> 
     gates = []
     for gate, (offered, kept) in series.totals.items():
         entries = [] if last is None else last["gates"].get(gate, [])
-        labels, recent = names.get(gate, ()), series.count_classes(gate)
+        labels, recent, expired = names.get(gate, ()), series.count_classes(gate), series.expired_classes.get(gate, ())
         classes = [
             {
                 "name": labels[index] if index < len(labels) else f"class {index + 1}",
                 "offered": counts[0],
                 "kept": counts[1],
+                "expired": expired[index] if index < len(expired) else 0,
                 "keep": entries[index] if index < len(entries) else None,
                 "recent": recent[index] if index < len(recent) else (0, 0),
             }

@@ -64,6 +64,16 @@ def test_the_record_of_an_empty_batch() -> None:
     assert record.delay_s is None
 
 
+def test_expired_rows_are_told_by_class_and_add_up_where_a_batch_was_evaluated_twice() -> None:
+    core = ByBatch([tiers("gold", "free")], Scripted())
+    once = MeterReading(30, offered_by_class=(10, 80, 10), kept_by_class=(10, 20, 0), expired=40, expired_by_class=(0, 33, 7))
+    record = core.record_batch(ended(0, 1.0, 100, 30, reading=once))
+    assert (record.expired, record.expired_classes) == ({"in": 40}, {"in": [0, 33, 7]})
+    twice = MeterReading(60, offered_by_class=(20, 160, 20), kept_by_class=(20, 40, 0), expired=80, expired_by_class=(0, 66, 14))
+    assert core.record_batch(ended(0, 1.0, 100, 30, reading=twice)).expired_classes == {"in": [0, 33, 7]}
+    assert core.record_batch(ended(0, 1.0, 100, 30, reading=MeterReading(30, expired_by_class=(0, 0, 0)))).expired_classes is None
+
+
 def test_classes_are_counted_as_the_meters_say() -> None:
     core = ByBatch([tiers("gold", "free")], Scripted())
     reading = MeterReading(30, offered_by_class=(10, 80, 10), kept_by_class=(10, 20, 0))

@@ -31,6 +31,7 @@ batches = st.builds(
     keep=st.none() | st.floats(0.0, 1.0),
     end_s=seconds,
     expired=st.none() | st.dictionaries(names, counts, min_size=1),
+    expired_classes=st.none() | st.dictionaries(names, st.lists(counts, min_size=1), min_size=1),
     from_future=counts,
     delay_target_s=seconds,
     reachable_s=seconds,

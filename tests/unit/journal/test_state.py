@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.journal.records import BatchRecord, DecisionRecord, OlderRows, OutputRecord
 from penstock.journal.state import DECISIONS_RETAINED, JournalState, OutputTotal
+from penstock.observe.query_series import QuerySeries
 
 
 def batch(number: int, offered: int = 10, kept: int = 4) -> BatchRecord:
@@ -175,6 +176,23 @@ def test_expired_rows_add_up_however_much_is_folded(rows: list[dict[str, int] | 
     again.add(BatchRecord(100, {"in": (2, 1)}, expired={"in": 1}))
     again.fold(1)
     assert copy.expired_totals() == oracle
+
+
+@pytest.mark.parametrize("retain", [1, 3, 100])
+def test_expired_rows_by_class_survive_folding(retain: int) -> None:
+    state = JournalState()
+    for number in range(10):
+        rows = {"in": [number, 1]} if number % 2 else None
+        state.add(BatchRecord(number, {"in": (2_000, 1_000)}, expired_classes=rows))
+    state.fold(retain)
+    again, series = JournalState(), QuerySeries()
+    for line in state.to_lines():
+        again.add_line(json.loads(json.dumps(line)))
+        series.add_line(json.loads(json.dumps(line)))
+    folded = again.folded_expired_classes.get("in", [0, 0])
+    left = [record.expired_classes["in"] for record in again.batches.values() if record.expired_classes]
+    assert [folded[index] + sum(rows[index] for rows in left) for index in (0, 1)] == [25, 5]
+    assert series.expired_classes == {"in": [25, 5]}
 
 
 def test_older_rows_and_targets_survive_compaction() -> None:

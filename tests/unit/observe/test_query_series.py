@@ -34,6 +34,7 @@ def test_classes_and_expired_rows_add_up() -> None:
     assert sum(offered for offered, _ in counts) == series.totals["in"][0]
     assert sum(kept for _, kept in counts) == series.totals["in"][1]
     assert series.expired["in"] == float(series.column("expired").sum()) > 0
+    assert series.expired_classes == {"in": [0, series.expired["in"]]}
 
 
 def test_beyond_a_bound_the_oldest_go_into_buckets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,7 +247,7 @@
       rows.push(make("tr", {}, make("td", {}, gate.name), make("td", {}, P.rows(gate.offered)), make("td", {}, P.rows(gate.kept)), make("td", {}, P.rows(gate.offered - gate.kept)),
         make("td", {}, P.rows(gate.expired)), meter(gate.offered ? gate.kept / gate.offered : null), make("td", {}, P.share(gate.keep))));
       for (const one of gate.classes) rows.push(make("tr", {}, make("td", {}, make("span", { class: "class" }, one.name)), make("td", {}, P.rows(one.offered)), make("td", {}, P.rows(one.kept)),
-        make("td", {}, P.rows(one.offered - one.kept)), make("td", {}, ""), meter(one.offered ? one.kept / one.offered : null), make("td", {}, P.share(one.keep))));
+        make("td", {}, P.rows(one.offered - one.kept)), make("td", {}, P.rows(one.expired)), meter(one.offered ? one.kept / one.offered : null), make("td", {}, P.share(one.keep))));
     }
     const outputs = Object.entries(s.outputs || {}).map(([name, o]) => make("p", { class: "quiet" }, `Output ${name}: ${P.rows(o.rows)} rows, mean delay ${P.seconds(o.delay_s)}`));
     if (!rows.length) { fill($("gates"), make("h2", {}, "Gates and classes"), make("p", { class: "quiet" }, "No gate has counted a row yet.")); return; }

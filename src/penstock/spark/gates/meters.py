@@ -40,7 +40,9 @@ class GateMeters:
         self._from_future = RowMeter(spark)
         self._offered_by_class = [RowMeter(spark) for _ in range(classes)] if index.counts_offered else []
         self._kept_by_class = [RowMeter(spark) for _ in range(classes)] if index.counts_kept else []
+        self._expired_by_class = [RowMeter(spark) for _ in self._kept_by_class] if arrival is not None else []
         each_by_one = [self._null_arrivals, self._older, self._from_future, *self._offered_by_class, *self._kept_by_class]
+        each_by_one += self._expired_by_class
         self._panel = MeterPanel(spark, [self._kept, self._expired, *each_by_one])
 
     def count_offered(self, index: Column) -> Column | None:
@@ -59,9 +61,11 @@ class GateMeters:
         by_class = None if index is None else _count_by_class(index, self._kept_by_class)
         return counted if by_class is None else counted & by_class
 
-    def count_expired(self) -> Column:
+    def count_expired(self, index: Column) -> Column:
         """Return a condition that is always true and counts a row that is shed for its age."""
-        return self._expired.add(self._ticks())
+        by_class = _count_by_class(index, self._expired_by_class)
+        counted = self._expired.add(self._ticks())
+        return counted if by_class is None else counted & by_class
 
     def _ticks(self) -> Column:
         assert self._arrival is not None  # noqa: S101 - only rows that say when they arrived get here
@@ -84,16 +88,17 @@ class GateMeters:
         """Read what was counted since the last call."""
         kept, expired = self._kept.take(), self._expired.take()
         ticks, expired_ticks, null_arrivals, older, from_future, *by_class = self._panel.take()
-        offered = len(self._offered_by_class)
+        offered, both = len(self._offered_by_class), len(self._offered_by_class) + len(self._kept_by_class)
         is_timed = kept and self._arrival is not None
         return MeterReading(
             kept=kept,
             mean_arrival_s=self._mean_s(ticks, kept) if is_timed else None,
             offered_by_class=tuple(by_class[:offered]) or None,
-            kept_by_class=tuple(by_class[offered:]) or None,
+            kept_by_class=tuple(by_class[offered:both]) or None,
             null_arrivals=null_arrivals,
             older_than_ring=older,
             expired=expired,
+            expired_by_class=tuple(by_class[both:]) or None,
             mean_expired_arrival_s=self._mean_s(expired_ticks, expired) if expired else None,
             from_future=from_future,
         )

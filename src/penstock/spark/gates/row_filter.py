@@ -135,7 +135,7 @@ class RowFilter:
         kept = (bits < threshold) & counted
         if self._arrival is not None:
             is_expired = ~self._by_arrival.column() & self._is_old()
-            kept = F.when(bits < threshold, counted).when(is_expired, ~self.meters.count_expired()).otherwise(F.lit(False))
+            kept = F.when(bits < threshold, counted).when(is_expired, ~self.meters.count_expired(index)).otherwise(F.lit(False))
         gated = offered.where(tag_condition(kept_tag, kept))
         if weight_column is not None:
             gated = gated.withColumn(weight_column, F.lit(SCALE) / threshold)
