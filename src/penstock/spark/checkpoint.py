@@ -12,6 +12,9 @@ from penstock.storage import Store, open_store
 
 __all__ = ["Checkpoint", "find_open_batch", "parse_offsets"]
 
+_NO_TOPIC = "{}"
+"""What Spark logs for a pattern that matches no topic yet."""
+
 
 class Checkpoint:
     """The checkpoint directory of a streaming query; never written to.
@@ -96,8 +99,8 @@ class Checkpoint:
 
     def _first_offset(self, source: int) -> str | None:
         """Return the offsets at which a Kafka source of a new query began."""
-        lines = (self._read(f"sources/{source}/0") or "").splitlines()
-        return lines[-1] if lines and is_kafka(lines[-1]) else None
+        last = ((self._read(f"sources/{source}/0") or "").splitlines() or [""])[-1]
+        return last if is_kafka(last) or last == _NO_TOPIC else None
 
     def _list_numbers(self, folder: str) -> list[int]:
         return sorted(int(name) for name in self.store.list_names(folder) if name.isdigit())
