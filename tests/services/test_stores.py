@@ -27,7 +27,7 @@ from penstock.journal import BatchRecord, DecisionRecord, Journal, read_journal
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.hadoop_store import HadoopStore, open_session_store
 from penstock.storage import Store
-from penstock.testing.gcs import GcsServer, fetch_gcs_connector
+from penstock.testing.gcs import GcsServer
 from penstock.testing.hdfs import HdfsCluster
 from penstock.testing.s3 import S3Server
 from penstock.testing.stores import SharedStoreContract, StoreContract
@@ -159,27 +159,18 @@ def run_with_kills(command: list[str], directory: Path, checkpoint: Checkpoint, 
 
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [
-        ("s3", "rows"),
-        pytest.param("gcs", "rows", marks=pytest.mark.long),
-        pytest.param("hdfs", "buckets", marks=pytest.mark.long),
-        pytest.param("gcs", "buckets", marks=pytest.mark.long),
-    ],
-)
+    [("s3", "rows"), pytest.param("hdfs", "buckets", marks=pytest.mark.long)],
+)  # not Google's storage: Spark's own checkpoint renames files, which fake-gcs-server does not do in batches
 def test_every_row_has_the_fate_the_journal_gives_it(
     kind: str, mode: str, request: pytest.FixtureRequest, session: SparkSession, tmp_path: Path
 ) -> None:
-    """Rows with a checkpoint in S3, 20 ms a request, or in Google's storage; with state as well there and in HDFS."""
+    """Rows with a checkpoint in S3, 20 ms a request, and with state as well in HDFS."""
     settings: dict[str, str] = {}
     if kind == "s3":
         s3 = request.getfixturevalue("s3")
         settings = s3.settings() | {"spark.driver.extraClassPath": find_s3a()}
         s3.set(latency_s=0.02)
         url = f"{s3.url}/crash"
-    elif kind == "gcs":
-        gcs = request.getfixturevalue("gcs")
-        settings = gcs.settings() | {"spark.driver.extraClassPath": fetch_gcs_connector()}
-        url = f"{gcs.url}/crash-{mode}"
     else:
         url = f"{request.getfixturevalue('hdfs').url}/crash"
     start_s = time.time() + 4.0
