@@ -98,7 +98,7 @@ class GateMeters:
             null_arrivals=null_arrivals,
             older_than_ring=older,
             expired=expired,
-            expired_by_class=tuple(by_class[both:]) or None,
+            expired_by_class=(tuple(by_class[both:]) or None) if expired else None,
             mean_expired_arrival_s=self._mean_s(expired_ticks, expired) if expired else None,
             from_future=from_future,
         )
