@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -72,18 +72,25 @@ def connector() -> str:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="session")
-def s3_or_reason() -> Iterator[S3Server | str]:
-    """An S3 server, or why there is none."""
-    server = S3Server()
+Server = TypeVar("Server", S3Server, GcsServer)
+
+
+def offer(server: Server, fetch: Callable[[], object]) -> Iterator[Server | str]:
+    """Fetch what Spark needs to reach a server, and start it; or say why there is none."""
     try:
-        find_s3a()
+        fetch()
         server.start()
     except UnavailableError as error:
         yield str(error)
         return
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_or_reason() -> Iterator[S3Server | str]:
+    """An S3 server, or why there is none."""
+    yield from offer(S3Server(), find_s3a)
 
 
 def find_s3a() -> str:
@@ -106,15 +113,7 @@ def s3(s3_or_reason: S3Server | str) -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def gcs_or_reason() -> Iterator[GcsServer | str]:
     """A server of Google's storage, or why there is none."""
-    server = GcsServer()
-    try:
-        fetch_gcs_connector()
-        server.start()
-    except UnavailableError as error:
-        yield str(error)
-        return
-    yield server
-    server.stop()
+    yield from offer(GcsServer(), fetch_gcs_connector)
 
 
 @pytest.fixture
