@@ -89,7 +89,7 @@ class ArrivalDriver(ReportedDriver):
         if execution is not None:
             plan = execution.executedPlan()
             counts = self._counter.read(plan)
-            if self._watch.has_repeats(self._tracker.getJobIdsForGroup(run_id), may_wait=False):
+            if self._watch.has_repeats(partial(self._tracker.getJobIdsForGroup, run_id), may_wait=False):
                 # Gates in the last stage are right: Spark counts each of its tasks once.
                 again = partial(count_once, self._counter, plan, self._watch, run_again=None, list_jobs=list)
                 once = self.guard("count a batch again that lost an executor", again)

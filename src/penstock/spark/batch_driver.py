@@ -26,6 +26,7 @@ from penstock.spark.plan_counts import PlanCounter
 from penstock.spark.progress import Progress, source_name
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.repeated_tasks import RepeatWatch, count_once
+from penstock.spark.started_jobs import StartedJobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -175,25 +176,25 @@ class GateCounter:
         self._gates = gates
         self._label, self._warn = label, warn
         self._counter = PlanCounter(gates)
-        self._jobs = 0
+        self._jobs = StartedJobs(gates[0].spark)
         self._proven_jobs = 1
         self._watch = RepeatWatch(gates[0].spark)
         self.persists = False
 
     def begin(self) -> None:
-        """Remember which executors there are."""
+        """Remember which executors and which jobs there are."""
         self._watch.begin()
+        self._jobs.begin()
 
     def count(self, running: RunningQuery, df: DataFrame) -> BatchCounts:
         """Return what the batch did at the gates."""
         try:
             plan = running.plan()
-            counts, jobs = self._counter.read(plan), running.job_ids()
-            if self._watch.has_repeats(jobs):
+            counts = self._counter.read(plan)
+            if self._watch.has_repeats(running.job_ids):
                 counts |= self._count_once(running, df, plan)
-                self._jobs = len(running.job_ids())  # counting again has started some
-            else:
-                counts = self._check(df, plan, counts, len(jobs))
+            elif not self.persists and (jobs := self._jobs.count(running.job_ids, self._proven_jobs)) > self._proven_jobs:
+                counts = self._check(df, plan, counts, jobs)
         finally:
             readings = self._take_readings()  # else they would count for the next batch
         return BatchCounts(counts, readings)
@@ -219,16 +220,13 @@ class GateCounter:
             self._warn(f"{self._label}: executors were lost, and rows of a batch may have been counted twice")
         return counts or {}
 
-    def _check(self, df: DataFrame, plan: Any, counts: dict[str, GateCount], started: int) -> dict[str, GateCount]:
+    def _check(self, df: DataFrame, plan: Any, counts: dict[str, GateCount], jobs: int) -> dict[str, GateCount]:
         """Count again where the user's function may have evaluated the batch more than once.
 
         Spark adds up the counts of all evaluations. A function that starts one job can't have done that. For one that starts
         more, the batch is evaluated once more, alone. If that gives less, the batches to come are persisted, which counts once
         and is what Spark advises for such functions anyway.
         """
-        jobs, self._jobs = started - self._jobs, started
-        if self.persists or jobs <= self._proven_jobs:
-            return counts
         self._counter.reset(plan)
         df.write.format("noop").mode("overwrite").save()
         again = self._counter.read(plan)

@@ -46,16 +46,17 @@ class RepeatWatch:
         if not self.is_local:
             self._executors |= self._list_executors()
 
-    def has_repeats(self, jobs: Sequence[int], *, may_wait: bool = True) -> bool:
+    def has_repeats(self, list_jobs: Callable[[], Sequence[int]], *, may_wait: bool = True) -> bool:
         """Whether tasks may have run twice since the last call: an executor is gone, or a stage of one of these jobs failed.
 
-        ``jobs`` are all that Spark remembers; each is looked at once, when it has ended. ``may_wait`` says that all are about to.
+        ``list_jobs`` gives all that Spark remembers; each is looked at once, when it has ended. ``may_wait`` says that all are
+        about to.
         """
         if self.is_local:
             return False
         now = self._list_executors()
         is_lost, self._executors = bool(self._executors - now), now
-        new = self._list_new(jobs)
+        new = self._list_new(list_jobs())
         self._last_job = max([self._last_job, *new])
         deadline = time.monotonic() + (_PATIENCE_S if may_wait else 0.0)
         looks = {number: self._is_repeated(number, deadline) for number in [*self._running, *new]}
@@ -129,6 +130,6 @@ def count_once(
         counts = counter.count_exchanges(plan)
         if run_again is not None:
             counts |= counter.count_rest(plan, run_again)
-        if not watch.has_repeats(list_jobs()):
+        if not watch.has_repeats(list_jobs):
             return counts
     return None
