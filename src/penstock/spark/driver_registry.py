@@ -142,7 +142,7 @@ class DriverRegistry:
             driver.ended.set()
 
     def _of_run(self, run_id: str) -> list[QueryDriver]:
-        return [driver for driver in self.drivers if driver.query is not None and str(driver.query.runId) == run_id]
+        return [driver for driver in self.drivers if driver.run_id == run_id]
 
 
 def _is_active(driver: QueryDriver) -> bool:

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.progress import source_name
@@ -39,23 +40,38 @@ class KafkaTopics:
     def __init__(self, spark: SparkSession, stream: Any) -> None:
         self._jvm: Any = spark._jvm
         self._stream = stream
+        self._readers: dict[str, Any] | None = None
+        """The client of each source; ``None`` until Spark has made its sources."""
 
     def latest(self) -> dict[str, str]:
         """Return the offsets behind the last row of each source, by its name, as JSON."""
-        nothing = self._jvm.scala.Option.empty()
-        return {name: self._to_json(reader.fetchLatestOffsets(nothing)) for name, reader in self._readers().items()}
+        return {name: self._to_json(reader.fetchLatestOffsets(self._nothing)) for name, reader in self._find_readers().items()}
 
     def earliest(self) -> dict[str, str]:
         """Return the offsets of the first rows that each source still has, by its name, as JSON."""
-        return {name: self._to_json(reader.fetchEarliestOffsets()) for name, reader in self._readers().items()}
+        return {name: self._to_json(reader.fetchEarliestOffsets()) for name, reader in self._find_readers().items()}
 
-    def _readers(self) -> dict[str, Any]:
-        sources = self._stream.sources()
-        streams = {source_name(number): sources.apply(number) for number in range(sources.size())}
-        return {name: one.kafkaOffsetReader() for name, one in streams.items() if one.getClass().getName() == _STREAM}
+    def _find_readers(self) -> dict[str, Any]:
+        if self._readers is None:
+            sources = self._stream.sources()
+            streams = {source_name(number): sources.apply(number) for number in range(sources.size())}
+            readers = {name: one.kafkaOffsetReader() for name, one in streams.items() if one.getClass().getName() == _STREAM}
+            self._readers = readers if streams else None
+            return readers
+        return self._readers
 
     def _to_json(self, offsets: Any) -> str:
-        return str(self._jvm.org.apache.spark.sql.kafka010.JsonUtils.partitionOffsets(offsets))
+        return str(self._json.partitionOffsets(offsets))
+
+    # To find a class takes longer than to call it.
+
+    @cached_property
+    def _nothing(self) -> Any:
+        return self._jvm.scala.Option.empty()
+
+    @cached_property
+    def _json(self) -> Any:
+        return self._jvm.org.apache.spark.sql.kafka010.JsonUtils
 
 
 def read_options(df: DataFrame, *names: str) -> list[dict[str, str]]:

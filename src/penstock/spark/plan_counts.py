@@ -51,7 +51,7 @@ class PlanCounter:
         """Set the counts of a plan back to zero."""
         for nodes in self._find_filters(plan).values():
             for node in nodes:
-                node.metrics().apply("numOutputRows").reset()
+                node.longMetric("numOutputRows").reset()
 
     def count_exchanges(self, plan: Any) -> dict[str, GateCount]:
         """Run the stages ahead of shuffles that have gates in them once more, alone; return the counts of those gates.
@@ -61,7 +61,7 @@ class PlanCounter:
         filters, shuffles = self._find_filters(plan), _find_shuffles(plan, self._tags)
         for tag, exchanges in shuffles.items():
             for node in filters[tag] if exchanges else []:
-                node.metrics().apply("numOutputRows").reset()
+                node.longMetric("numOutputRows").reset()
         context = self._gates[0].spark._jsc.sc()
         tracker = read_private_field(context.dagScheduler(), "mapOutputTracker")  # py4j can't look into SparkEnv of Spark 4.3
         dependencies = {}
@@ -83,7 +83,7 @@ class PlanCounter:
             return {}
         for gate in gates:
             for node in filters[gate.offered_tag] + filters[gate.kept_tag]:
-                node.metrics().apply("numOutputRows").reset()
+                node.longMetric("numOutputRows").reset()
         evaluate()
         counts = self.read(plan)
         return {gate.name: counts[gate.name] for gate in gates}
@@ -121,7 +121,7 @@ def _to_gate_counts(gates: Sequence[Gate], rows: dict[int, int]) -> dict[str, Ga
 
 
 def _read_rows(node: Any) -> int:
-    return int(node.metrics().apply("numOutputRows").value())
+    return int(node.longMetric("numOutputRows").value())
 
 
 def _is_tagged(node: Any, tag: int) -> bool:

@@ -46,6 +46,7 @@ class QueryDriver(ABC):
         self.gates = {gate.name: gate for gate in gates}
         self.core = core
         self.query: StreamingQuery | None = None
+        self._run_id: str | None = None
         self.ended = threading.Event()
         """Set when Spark has said that the query ended."""
         self.open_batch: int | None = None
@@ -73,6 +74,13 @@ class QueryDriver(ABC):
     def label(self) -> str:
         """The query's name."""
         return self.core.label
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the query's run, once it has started; asked for once, since that is a call to the JVM."""
+        if self._run_id is None and self.query is not None:
+            self._run_id = str(self.query.runId)
+        return self._run_id
 
     # -- the journal ---------------------------------------------------------------------------------------------------
 
