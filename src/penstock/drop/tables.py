@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 
@@ -67,10 +68,8 @@ def share_by_rank(rank: np.ndarray, full: np.ndarray | float) -> np.ndarray:
     [1.0, 1.0, 0.0625]
     """
     share = np.minimum(1.0, full / (rank + 1.0))
-    factor = np.ones_like(share)
-    for _ in range(BOUND_POWER):  # not a power: the product that Spark computes, to the last bit
-        factor = factor * share
-    return factor
+    # Not a power: the product that Spark computes, to the last bit.
+    return reduce(np.multiply, [share] * BOUND_POWER)
 
 
 def _count_classes(entry: Sequence[float]) -> int:
@@ -230,7 +229,7 @@ class SlotRing:
     def table(self) -> KeepTable:
         """Return the decisions as a table. The latest decision is in its last slot, which also stands for all later slots."""
         if not self.changes:
-            return KeepTable.everywhere(self.start)
+            return KeepTable(ALWAYS, np.array([self.start, self.start]))  # no row is older than its oldest slot
         oldest = self.changes[-1][0] - SLOTS + 1
         entries = np.array([self.start, *(entry for _, entry in self.changes)])
         firsts = [first for first, _ in self.changes]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from penstock.drop.tables import NEVER, SLOTS, KeepTable
+from penstock.drop.tables import SLOTS, KeepTable
 from penstock.errors import PenstockError
 from penstock.filesystem import resolve, write_atomically
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["TableFile"]
 
 _SCHEMA = "oldest bigint, last bigint, entries array<double>"
-_FIRST_SLOT = -(1 << 62)
 _DIGITS = 25
 """The longest double, with its comma."""
 
@@ -61,9 +60,7 @@ class TableFile:
 
     def write(self, table: KeepTable) -> None:
         """Replace the table. Queries read it from their next batch on."""
-        # In an open table, which has the same keeps everywhere, no row is older than the oldest slot.
-        oldest = _FIRST_SLOT if table.oldest == NEVER else table.oldest
-        fields = {"oldest": oldest, "last": len(table.keeps) - 1, "entries": table.keeps.ravel().tolist()}
+        fields = {"oldest": table.oldest, "last": len(table.keeps) - 1, "entries": table.keeps.ravel().tolist()}
         content = json.dumps(fields, separators=(",", ":"))
         write_atomically(self._path, f"{content:<{self._length}}\n".encode(), durable=True)
 

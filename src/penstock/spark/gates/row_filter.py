@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import operator
 from abc import ABC, abstractmethod
+from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import Column, DataFrame
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HashedUnit", "RowFilter", "hashed_unit", "key_types"]
 
-_NO_SLOT = 1 << 60
-"""Above every slot of a timestamp, below what a table set by batch calls its oldest."""
 _WHOLE_NUMBERS = ByteType | ShortType | IntegerType | LongType
 
 
@@ -123,15 +122,14 @@ class RowFilter:
         index = self._index.column()
         bits = F.shiftrightunsigned(seeded_hash(self._spark, self._unit.seed, self._unit.columns(df.schema)), 11).cast("double")
         offered = df.where(tag_condition(offered_tag, self.meters.count_offered(index)))
-        by_slot = self._threshold_by_slot(df.schema)
-        share = f"__penstock_share_{self._name}"
+        share = None
         if self.state.is_bounded:
-            # A column of its own: read in the condition, a rank would count only the rows that get that far.
-            ranked = F.when(self._by_arrival.column(), self._share_by_rank(df.schema)).otherwise(F.lit(1.0))
+            # A column of its own: in the condition it would be computed, and count the row, once for each factor of the power.
+            share = f"__penstock_share_{self._name}"
+            ranked = F.when(self._by_arrival.column(), self._share_by_rank()).otherwise(F.lit(1.0))
             offered = offered.withColumn(share, ranked)
-            by_slot = by_slot * math.prod([column_named(share)] * BOUND_POWER, start=F.lit(1.0))
         counted = self.meters.count_kept(df.schema, index, self._is_recent(), self._is_past())
-        threshold = self._threshold(by_slot)
+        threshold = self._threshold(share)
         kept = (bits < threshold) & counted
         if self._arrival is not None:
             is_expired = ~self._by_arrival.column() & self._is_old()
@@ -139,7 +137,7 @@ class RowFilter:
         gated = offered.where(tag_condition(kept_tag, kept))
         if weight_column is not None:
             gated = gated.withColumn(weight_column, F.lit(SCALE) / threshold)
-        return gated.drop(share) if self.state.is_bounded else gated
+        return gated if share is None else gated.drop(share)
 
     def shed(self, df: DataFrame, reason: str) -> DataFrame:
         """Return the rows that the table of the batch in force does not keep, with a column that says why; nothing is counted."""
@@ -149,11 +147,13 @@ class RowFilter:
         rows = df.where(~F.coalesce(bits < threshold, F.lit(False)))
         return rows.withColumn(reason, F.when(is_old, F.lit(EXPIRED)).otherwise(F.lit(OVERLOAD)))
 
-    def _threshold(self, by_slot: Column) -> Column:
+    def _threshold(self, share: str | None) -> Column:
         """Return the entry of a row, whichever way the table is set."""
         if self._arrival is None:
             return self._threshold_by_batch()
-        return F.when(self._by_arrival.column(), by_slot).otherwise(self._threshold_by_batch(self._is_old()))
+        return F.when(self._by_arrival.column(), self._threshold_by_slot(self._arrival, share)).otherwise(
+            self._threshold_by_batch(self._is_old())
+        )
 
     def _threshold_by_batch(self, is_old: Column | None = None) -> Column:
         """Return the entry of a row's class, among those for old rows or those for others."""
@@ -162,12 +162,12 @@ class RowFilter:
             fresh if is_old is None else F.when(is_old, self._index.column_from(ENTRIES)).otherwise(fresh)
         )
 
-    def _threshold_by_slot(self, schema: StructType) -> Column:
+    def _threshold_by_slot(self, arrival: str, share: str | None) -> Column:
         """Return the entry of a row's slot. Without an arrival it has none, and is always kept, so that a replay keeps it too."""
-        if self._arrival is None:
-            return F.lit(SCALE)
         by_slot = self._cell.threshold(self._slot_start() + self._index.column_from(ENTRIES))
-        return F.when(has_arrival(self._arrival), by_slot).otherwise(F.lit(SCALE)) if schema[self._arrival].nullable else by_slot
+        if share is not None:
+            by_slot = by_slot * reduce(operator.mul, [column_named(share)] * BOUND_POWER)
+        return F.when(has_arrival(arrival), by_slot).otherwise(F.lit(SCALE)) if self._may_lack_arrival else by_slot
 
     def _is_old(self) -> Column:
         """Whether the row arrived before the moment that the batch's table names; one without an arrival is new."""
@@ -175,19 +175,14 @@ class RowFilter:
         is_old = self._micros() < self._cell.oldest()
         return is_old & has_arrival(self._arrival) if self._may_lack_arrival else is_old
 
-    def _share_by_rank(self, schema: StructType) -> Column:
+    def _share_by_rank(self) -> Column:
         """One up to the bound of the row's slot, then bound over rank. Its twin, with the power, is ``tables.share_by_rank``."""
-        assert self._arrival is not None  # noqa: S101 - the specification checked it
         bound = self._slot_start() + F.lit(ENTRIES + self._classes)
-        share = F.least(F.lit(1.0), self._cell.threshold(bound) / F.lit(SCALE) / RowMeter(self._spark).rank().cast("double"))
-        return F.when(has_arrival(self._arrival), share).otherwise(F.lit(1.0)) if schema[self._arrival].nullable else share
+        return F.least(F.lit(1.0), self._cell.threshold(bound) / F.lit(SCALE) / RowMeter(self._spark).rank().cast("double"))
 
     def _is_recent(self) -> Column | None:
         """Whether decisions reach back to the row; before the first one they do."""
-        if self._arrival is None:
-            return None
-        oldest = self._cell.oldest()
-        return ~self._by_arrival.column() | (self._slot() >= oldest) | (oldest > bigint(_NO_SLOT))
+        return None if self._arrival is None else ~self._by_arrival.column() | (self._slot() >= self._cell.oldest())
 
     def _is_past(self) -> Column | None:
         """Whether the row arrived before the batch began, which is known by batch only."""
@@ -196,7 +191,7 @@ class RowFilter:
         return self._by_arrival.column() | (self._micros() <= self._cell.latest())
 
     def _slot_start(self) -> Column:
-        """Return where the entries of a row's slot begin."""
+        """Return where the entries of a row's slot begin; without an arrival, those of the oldest."""
         columns = self.state.ring.columns
         age = F.least(F.greatest(self._slot() - self._cell.oldest(), bigint(0)), self._cell.last()).cast("int")
         return age if columns == 1 else age * F.lit(columns)
