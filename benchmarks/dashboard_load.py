@@ -9,7 +9,7 @@
   has it, to the frame in which the page shows it, by the clock of this machine.
 - A Spark job of batches of 200,000 rows, in turn with nobody watching and with 200 pages open: a dashboard in a process
   of its own, and 200 connections that read every event. What reads them runs only when nobody else wants to, since
-  browsers are on other machines. The shortest round of each arm counts, as in ``overhead``.
+  browsers are on other machines. The shortest round of each arm counts.
 """
 
 from __future__ import annotations
