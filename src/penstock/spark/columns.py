@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-__all__ = ["bigint", "column_named", "has_arrival", "quote_name"]
+__all__ = ["MISSING_US", "arrival_micros", "bigint", "column_named", "has_arrival", "quote_name"]
 
-_NO_TIMESTAMP_US = -1000
-"""What Kafka's -1 ms is in microseconds."""
+MISSING_US = -1000
+"""Stands for the arrival of a row that has none: Kafka's -1 ms, in microseconds."""
 
 
 def column_named(name: str) -> Column:
@@ -32,4 +32,13 @@ def bigint(number: int) -> Column:
 
 def has_arrival(name: str) -> Column:
     """Return a condition that holds for rows that say when they arrived: not null, nor Kafka's -1 ms for "no timestamp"."""
-    return F.unix_micros(column_named(name)) != bigint(_NO_TIMESTAMP_US)
+    return F.unix_micros(column_named(name)) != bigint(MISSING_US)
+
+
+def arrival_micros(name: str, *, may_lack: bool) -> Column:
+    """Return when a row arrived, in microseconds, and ``MISSING_US`` for one that does not say: never null.
+
+    What is never null needs much less generated code.
+    """
+    micros = F.unix_micros(column_named(name))
+    return F.coalesce(micros, bigint(MISSING_US)) if may_lack else micros

@@ -31,9 +31,9 @@ class ClassIndex(ABC):
     def column(self) -> Column:
         """Return the index of a row's class: 0, 1, ..."""
 
-    def column_from(self, first: int) -> Column:
-        """Return the index of a row's class, counted from ``first``."""
-        return self.column() + F.lit(first)
+    def column_after(self, start: Column) -> Column:
+        """Return the index of a row's class, counted from a start."""
+        return start + self.column()
 
 
 class _OneClass(ClassIndex):
@@ -43,8 +43,8 @@ class _OneClass(ClassIndex):
     def column(self) -> Column:
         return F.lit(0)
 
-    def column_from(self, first: int) -> Column:
-        return F.lit(first)  # nothing for Spark to add up
+    def column_after(self, start: Column) -> Column:
+        return start  # nothing for Spark to add up
 
 
 class _ByPriority(ClassIndex):

@@ -23,7 +23,7 @@ from penstock.las.micro_batch_las import ClockReading
 from penstock.las.shedder_state import ShedderState
 from penstock.las.task_shedder import TaskShedder
 from penstock.spark.catalyst import RowMeter, TableCell, seeded_hash, tag_condition, unpack
-from penstock.spark.columns import bigint, column_named
+from penstock.spark.columns import arrival_micros, bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
 from penstock.spark.versions import internals_of
@@ -74,7 +74,9 @@ class ClockFilter:
         mark = internals_of(self._spark).arrow_udf(marker, "double").asNondeterministic()
         columns = (F.col(HASH_COLUMN), micros, cost, F.col(_STATE_COLUMN))
         marked = offered.withColumn(CLOCK_COLUMN, mark(*columns)).drop(_STATE_COLUMN)
-        counted = self.meters.count_kept(df.schema, None, None, micros <= self._cell.latest())
+        may_lack = df.schema[self._arrival].nullable
+        arrival = arrival_micros(self._arrival, may_lack=may_lack)
+        counted = self.meters.count_kept(arrival, None, arrival <= self._cell.latest(), may_lack=may_lack)
         return marked.where(tag_condition(kept_tag, F.col(CLOCK_COLUMN).isNotNull() & counted))
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import operator
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from penstock.decision.events import MeterReading
+from penstock.drop.tables import to_micros
 from penstock.spark.catalyst import MeterPanel, RowMeter
-from penstock.spark.columns import bigint, column_named, has_arrival
+from penstock.spark.columns import MISSING_US, bigint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
     from penstock.spark.gates.class_index import ClassIndex
 
@@ -21,8 +23,8 @@ __all__ = ["GateMeters"]
 
 _TICK_SHIFT = 10
 """Arrival times are summed in ticks of 2^10 microseconds: a shift instead of a division."""
-_TIME_BITS = 49
-"""Bits of an arrival time that count, nine years around the gate's: no sum of timestamps far off overflows."""
+_TICK_BITS = 39
+"""Bits of such a sum's terms that count, nine years around the gate's time: no sum of timestamps far off overflows."""
 
 
 class GateMeters:
@@ -32,79 +34,89 @@ class GateMeters:
     """
 
     def __init__(self, spark: SparkSession, arrival: str | None, base_s: float, index: ClassIndex, classes: int) -> None:
-        self._arrival, self._base_s = arrival, base_s
+        self._arrival, self._base_ticks = arrival, to_micros(base_s) >> _TICK_SHIFT
         self._kept = RowMeter(spark)
-        self._null_arrivals = RowMeter(spark)
-        self._older = RowMeter(spark)
+        self._odd = RowMeter(spark)
         self._expired = RowMeter(spark)
-        self._from_future = RowMeter(spark)
+        self.has_slots = False
+        """Whether the gate is set by arrival: no arrival is in the future then, but some may be before all slots."""
         self._offered_by_class = [RowMeter(spark) for _ in range(classes)] if index.counts_offered else []
         self._kept_by_class = [RowMeter(spark) for _ in range(classes)] if index.counts_kept else []
         self._expired_by_class = [RowMeter(spark) for _ in self._kept_by_class] if arrival is not None else []
-        each_by_one = [self._null_arrivals, self._older, self._from_future, *self._offered_by_class, *self._kept_by_class]
-        each_by_one += self._expired_by_class
-        self._panel = MeterPanel(spark, [self._kept, self._expired, *each_by_one])
+        by_class = [*self._offered_by_class, *self._kept_by_class, *self._expired_by_class]
+        self._panel = MeterPanel(spark, [self._kept, self._expired, self._odd, *by_class])
 
     def count_offered(self, index: Column) -> Column | None:
         """Return a condition that is always true and counts a row by its class, where that is counted."""
         return _count_by_class(index, self._offered_by_class)
 
     def count_kept(
-        self, schema: StructType, index: Column | None, is_recent: Column | None, is_past: Column | None = None
+        self, micros: Column | None, index: Column | None, is_in_time: Column | None = None, *, may_lack: bool = False
     ) -> Column:
         """Return a condition that is always true and counts a row that is kept.
 
-        ``is_recent`` says whether decisions reach back to the row's arrival, ``is_past`` whether that is not in the future, where
-        it matters.
+        Parameters
+        ----------
+        micros
+            When it arrived, or ``MISSING_US``; never null. ``None`` for a gate without an arrival column.
+        index
+            Its class, where that is counted.
+        is_in_time
+            Whether it arrived neither in the future nor before all slots, where that matters.
+        may_lack
+            Whether it may not say when it arrived.
         """
-        counted = self._count_arrival(schema, is_recent, is_past)
+        counted = self._kept.add(bigint(0) if micros is None else self._ticks(micros))
+        if micros is not None:
+            is_ordinary = [] if is_in_time is None else [is_in_time]
+            is_ordinary += [micros != bigint(MISSING_US)] if may_lack else []
+            if is_ordinary:
+                # One meter for both: it counts all odd rows, and its sum is the number of those that don't say when they arrived.
+                is_missing = (micros == bigint(MISSING_US)).cast("bigint") if may_lack else bigint(0)
+                counted = counted & (reduce(operator.and_, is_ordinary) | self._odd.add(is_missing))
         by_class = None if index is None else _count_by_class(index, self._kept_by_class)
         return counted if by_class is None else counted & by_class
 
-    def count_expired(self, index: Column) -> Column:
+    def count_expired(self, micros: Column, index: Column) -> Column:
         """Return a condition that is always true and counts a row that is shed for its age."""
         by_class = _count_by_class(index, self._expired_by_class)
-        counted = self._expired.add(self._ticks())
+        counted = self._expired.add(self._ticks(micros))
         return counted if by_class is None else counted & by_class
 
-    def _ticks(self) -> Column:
-        assert self._arrival is not None  # noqa: S101 - only rows that say when they arrived get here
-        since_base = F.unix_micros(column_named(self._arrival)) - F.lit(int(self._base_s * 1e6))
-        return F.shiftright(F.shiftleft(since_base, 64 - _TIME_BITS), 64 - _TIME_BITS + _TICK_SHIFT)
-
-    def _count_arrival(self, schema: StructType, is_recent: Column | None, is_past: Column | None) -> Column:
-        if self._arrival is None:
-            return self._kept.add(bigint(0))
-        counted = self._kept.add(self._ticks())
-        if is_recent is not None:
-            counted = counted & (is_recent | self._older.add(bigint(1)))
-        if is_past is not None:
-            counted = counted & (is_past | self._from_future.add(bigint(1)))
-        if not schema[self._arrival].nullable:
-            return counted
-        return F.when(has_arrival(self._arrival), counted).otherwise(self._null_arrivals.add(bigint(1)))
+    def _ticks(self, micros: Column) -> Column:
+        """Return ticks since the base. Shifted first: the difference of any two times is no overflow then."""
+        since_base = F.shiftright(micros, _TICK_SHIFT) - bigint(self._base_ticks)
+        return F.shiftright(F.shiftleft(since_base, 64 - _TICK_BITS), 64 - _TICK_BITS)
 
     def take(self) -> MeterReading:
         """Read what was counted since the last call."""
-        kept, expired = self._kept.take(), self._expired.take()
-        ticks, expired_ticks, null_arrivals, older, from_future, *by_class = self._panel.take()
+        kept, expired, odd = self._kept.take(), self._expired.take(), self._odd.take()
+        ticks, expired_ticks, null_arrivals, *by_class = self._panel.take()
         offered, both = len(self._offered_by_class), len(self._offered_by_class) + len(self._kept_by_class)
-        is_timed = kept and self._arrival is not None
+        timed = kept - null_arrivals
+        ticks -= null_arrivals * self._missing_ticks
         return MeterReading(
-            kept=kept,
-            mean_arrival_s=self._mean_s(ticks, kept) if is_timed else None,
+            kept=timed,
+            mean_arrival_s=self._mean_s(ticks, timed) if timed and self._arrival is not None else None,
             offered_by_class=tuple(by_class[:offered]) or None,
             kept_by_class=tuple(by_class[offered:both]) or None,
             null_arrivals=null_arrivals,
-            older_than_ring=older,
+            older_than_ring=odd - null_arrivals if self.has_slots else 0,
             expired=expired,
             expired_by_class=(tuple(by_class[both:]) or None) if expired else None,
             mean_expired_arrival_s=self._mean_s(expired_ticks, expired) if expired else None,
-            from_future=from_future,
+            from_future=0 if self.has_slots else odd - null_arrivals,
         )
 
     def _mean_s(self, ticks: int, rows: int) -> float:
-        return self._base_s + (ticks / rows + 0.5) * (1 << _TICK_SHIFT) / 1e6
+        return (self._base_ticks + ticks / rows + 0.5) * (1 << _TICK_SHIFT) / 1e6
+
+    @property
+    def _missing_ticks(self) -> int:
+        """What a row without an arrival added to the sum: the twin of ``_ticks``."""
+        since_base = (MISSING_US >> _TICK_SHIFT) - self._base_ticks
+        half = 1 << (_TICK_BITS - 1)
+        return (since_base + half) % (2 * half) - half
 
 
 def _count_by_class(index: Column, meters: list[RowMeter]) -> Column | None:

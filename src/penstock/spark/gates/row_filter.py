@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
@@ -16,7 +17,7 @@ from penstock.drop.hashing import gate_seed
 from penstock.drop.tables import BOUND_POWER, SLOT_SHIFT, KeepTable
 from penstock.drop.units import WholeKeys
 from penstock.spark.catalyst import ENTRIES, SCALE, RowMeter, Switch, TableCell, seeded_hash, tag_condition
-from penstock.spark.columns import bigint, column_named, has_arrival
+from penstock.spark.columns import MISSING_US, arrival_micros, bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
 from penstock.spark.gates.reasons import EXPIRED, OVERLOAD
@@ -112,6 +113,7 @@ class RowFilter:
         """Read tables of slots from the next plan on, or tables of batches."""
         if by_arrival != self._by_arrival.is_on:
             self._by_arrival.turn(is_on=by_arrival)
+            self.meters.has_slots = by_arrival
 
     def open_tables(self, *, by_arrival: bool) -> tuple[KeepTable, ...]:
         """Return the tables that a query starts with."""
@@ -120,85 +122,100 @@ class RowFilter:
     def apply(self, df: DataFrame, offered_tag: int, kept_tag: int, weight_column: str | None) -> DataFrame:
         """Return the DataFrame behind the gate."""
         index = self._index.column()
-        bits = F.shiftrightunsigned(seeded_hash(self._spark, self._unit.seed, self._unit.columns(df.schema)), 11).cast("double")
-        offered = df.where(tag_condition(offered_tag, self.meters.count_offered(index)))
-        share = None
-        if self.state.is_bounded:
-            # A column of its own: in the condition it would be computed, and count the row, once for each factor of the power.
-            share = f"__penstock_share_{self._name}"
-            ranked = F.when(self._by_arrival.column(), self._share_by_rank()).otherwise(F.lit(1.0))
-            offered = offered.withColumn(share, ranked)
-        counted = self.meters.count_kept(df.schema, index, self._is_recent(), self._is_past())
-        threshold = self._threshold(share)
-        kept = (bits < threshold) & counted
+        row = _Row(F.lit(ENTRIES + self.state.ring.columns))
+        gated, helpers = df.where(tag_condition(offered_tag, self.meters.count_offered(index))), []
         if self._arrival is not None:
-            is_expired = ~self._by_arrival.column() & self._is_old()
-            kept = F.when(bits < threshold, counted).when(is_expired, ~self.meters.count_expired(index)).otherwise(F.lit(False))
-        gated = offered.where(tag_condition(kept_tag, kept))
+            # Columns of their own: in a condition, Spark would compute them again, and write the code again, at each place.
+            micros, start = f"__penstock_micros_{self._name}", f"__penstock_start_{self._name}"
+            inline = self._micros()
+            gated = gated.withColumns({micros: inline, start: self._start(inline)})
+            helpers = [micros, start]
+            row = _Row(column_named(start), column_named(micros))
+        if self.state.is_bounded:
+            # So would it count the row, once for each factor of the power.
+            share = f"__penstock_share_{self._name}"
+            ranked = F.when(self._by_arrival.column(), self._share_by_rank(row.start)).otherwise(F.lit(1.0))
+            gated = gated.withColumn(share, ranked)
+            helpers.append(share)
+            row = replace(row, share=column_named(share))
+        gated = gated.where(tag_condition(kept_tag, self._is_kept(df, row)))
         if weight_column is not None:
-            gated = gated.withColumn(weight_column, F.lit(SCALE) / threshold)
-        return gated if share is None else gated.drop(share)
+            gated = gated.withColumn(weight_column, F.lit(SCALE) / self._threshold(row))
+        return gated.drop(*helpers) if helpers else gated
 
     def shed(self, df: DataFrame, reason: str) -> DataFrame:
         """Return the rows that the table of the batch in force does not keep, with a column that says why; nothing is counted."""
-        bits = F.shiftrightunsigned(seeded_hash(self._spark, self._unit.seed, self._unit.columns(df.schema)), 11).cast("double")
-        is_old = F.lit(False) if self._arrival is None else F.coalesce(self._is_old(), F.lit(False))
-        threshold = self._threshold_by_batch(is_old)
-        rows = df.where(~F.coalesce(bits < threshold, F.lit(False)))
+        start, is_old = F.lit(ENTRIES + self.state.ring.columns), F.lit(False)
+        if self._arrival is not None:
+            start, is_old = self._start_by_batch(self._micros()), self._is_old(self._micros())
+        threshold = self._cell.threshold(self._index.column_after(start))
+        rows = df.where(~F.coalesce(self._bits(df) < threshold, F.lit(False)))
         return rows.withColumn(reason, F.when(is_old, F.lit(EXPIRED)).otherwise(F.lit(OVERLOAD)))
 
-    def _threshold(self, share: str | None) -> Column:
-        """Return the entry of a row, whichever way the table is set."""
-        if self._arrival is None:
-            return self._threshold_by_batch()
-        return F.when(self._by_arrival.column(), self._threshold_by_slot(self._arrival, share)).otherwise(
-            self._threshold_by_batch(self._is_old())
-        )
+    def _is_kept(self, df: DataFrame, row: _Row) -> Column:
+        """Whether the row is kept, and counted; one that is shed for its age is counted too."""
+        index = self._index.column()
+        is_below = self._bits(df) < self._threshold(row)
+        if row.micros is None:
+            return is_below & self.meters.count_kept(None, index)
+        is_in_slot = F.shiftright(row.micros, SLOT_SHIFT) >= self._cell.oldest()
+        is_in_time = F.when(self._by_arrival.column(), is_in_slot).otherwise(row.micros <= self._cell.latest())
+        counted = self.meters.count_kept(row.micros, index, is_in_time, may_lack=self._may_lack_arrival)
+        is_expired = ~self._by_arrival.column() & (row.start == F.lit(ENTRIES))
+        # Not by CASE, whose code is longer: what is counted is true, what has expired is not.
+        return (is_below & counted) | (is_expired & ~self.meters.count_expired(row.micros, index))
 
-    def _threshold_by_batch(self, is_old: Column | None = None) -> Column:
-        """Return the entry of a row's class, among those for old rows or those for others."""
-        fresh = self._index.column_from(ENTRIES + self.state.ring.columns)
-        return self._cell.threshold(
-            fresh if is_old is None else F.when(is_old, self._index.column_from(ENTRIES)).otherwise(fresh)
-        )
+    def _bits(self, df: DataFrame) -> Column:
+        hashed = seeded_hash(self._spark, self._unit.seed, self._unit.columns(df.schema))
+        return F.shiftrightunsigned(hashed, 11).cast("double")
 
-    def _threshold_by_slot(self, arrival: str, share: str | None) -> Column:
-        """Return the entry of a row's slot. Without an arrival it has none, and is always kept, so that a replay keeps it too."""
-        by_slot = self._cell.threshold(self._slot_start() + self._index.column_from(ENTRIES))
-        if share is not None:
-            by_slot = by_slot * reduce(operator.mul, [column_named(share)] * BOUND_POWER)
-        return F.when(has_arrival(arrival), by_slot).otherwise(F.lit(SCALE)) if self._may_lack_arrival else by_slot
+    def _threshold(self, row: _Row) -> Column:
+        """Return the entry of a row. By arrival, one that has no arrival is always kept, so that a replay keeps it too."""
+        entry = self._cell.threshold(self._index.column_after(row.start))
+        if row.share is not None:
+            power = reduce(operator.mul, [row.share] * BOUND_POWER)
+            entry = F.when(self._by_arrival.column(), entry * power).otherwise(entry)
+        if row.micros is None or not self._may_lack_arrival:
+            return entry
+        has_none = self._by_arrival.column() & (row.micros == bigint(MISSING_US))
+        return F.when(has_none, F.lit(SCALE)).otherwise(entry)
 
-    def _is_old(self) -> Column:
+    def _start(self, micros: Column) -> Column:
+        """Return where the entries of a row begin, whichever way the table is set."""
+        return F.when(self._by_arrival.column(), self._start_by_slot(micros)).otherwise(self._start_by_batch(micros))
+
+    def _start_by_batch(self, micros: Column) -> Column:
+        """First those for rows that arrived before the moment that the table names, then those for all others."""
+        return F.when(self._is_old(micros), F.lit(ENTRIES)).otherwise(F.lit(ENTRIES + self.state.ring.columns))
+
+    def _is_old(self, micros: Column) -> Column:
         """Whether the row arrived before the moment that the batch's table names; one without an arrival is new."""
-        assert self._arrival is not None  # noqa: S101 - callers have checked it
-        is_old = self._micros() < self._cell.oldest()
-        return is_old & has_arrival(self._arrival) if self._may_lack_arrival else is_old
+        is_old = micros < self._cell.oldest()
+        return is_old & (micros != bigint(MISSING_US)) if self._may_lack_arrival else is_old
 
-    def _share_by_rank(self) -> Column:
-        """One up to the bound of the row's slot, then bound over rank. Its twin, with the power, is ``tables.share_by_rank``."""
-        bound = self._slot_start() + F.lit(ENTRIES + self._classes)
-        return F.least(F.lit(1.0), self._cell.threshold(bound) / F.lit(SCALE) / RowMeter(self._spark).rank().cast("double"))
-
-    def _is_recent(self) -> Column | None:
-        """Whether decisions reach back to the row; before the first one they do."""
-        return None if self._arrival is None else ~self._by_arrival.column() | (self._slot() >= self._cell.oldest())
-
-    def _is_past(self) -> Column | None:
-        """Whether the row arrived before the batch began, which is known by batch only."""
-        if self._arrival is None:
-            return None
-        return self._by_arrival.column() | (self._micros() <= self._cell.latest())
-
-    def _slot_start(self) -> Column:
-        """Return where the entries of a row's slot begin; without an arrival, those of the oldest."""
+    def _start_by_slot(self, micros: Column) -> Column:
         columns = self.state.ring.columns
-        age = F.least(F.greatest(self._slot() - self._cell.oldest(), bigint(0)), self._cell.last()).cast("int")
-        return age if columns == 1 else age * F.lit(columns)
+        slot = F.shiftright(micros, SLOT_SHIFT)
+        age = F.least(F.greatest(slot - self._cell.oldest(), bigint(0)), self._cell.last()).cast("int")
+        return (age if columns == 1 else age * F.lit(columns)) + F.lit(ENTRIES)
 
-    def _slot(self) -> Column:
-        return F.shiftright(self._micros(), SLOT_SHIFT)
+    def _share_by_rank(self, start: Column) -> Column:
+        """One up to the bound of the row's slot, then bound over rank. Its twin, with the power, is ``tables.share_by_rank``."""
+        bound = self._cell.threshold(start + F.lit(self._classes)) * F.lit(1.0 / SCALE)  # a power of two: exact, as a division is
+        return F.least(F.lit(1.0), bound / RowMeter(self._spark).rank().cast("double"))
 
     def _micros(self) -> Column:
         assert self._arrival is not None  # noqa: S101 - callers have checked it
-        return F.unix_micros(column_named(self._arrival))
+        return arrival_micros(self._arrival, may_lack=self._may_lack_arrival)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What a gate knows of a row."""
+
+    start: Column
+    """Where the entries of its slot, or of its age, begin in the table."""
+    micros: Column | None = None
+    """When it arrived, or ``MISSING_US``."""
+    share: Column | None = None
+    """The factor by which a bound lowers its keep."""

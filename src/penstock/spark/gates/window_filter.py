@@ -14,7 +14,7 @@ from penstock.drop.hashing import gate_seed
 from penstock.drop.tables import SLOTS
 from penstock.drop.units import WholeWindows
 from penstock.spark.catalyst import ENTRIES, SCALE, TableCell, TimeMeter, new_tag, seeded_hash, tag_condition
-from penstock.spark.columns import bigint, column_named
+from penstock.spark.columns import arrival_micros, bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
 from penstock.spark.gates.reasons import OVERLOAD
@@ -42,7 +42,7 @@ class WindowFilter:
         """Marks the condition on results, so that a plan shows whether it is there."""
         self._seed = gate_seed(specification.seed_name or specification.name)
         self.state = WindowGate(specification.name, self.unit, self._seed)
-        self.state.arrival_column = specification.arrival
+        self._arrival = self.state.arrival_column = specification.arrival
         by_window, by_row = self.state.ring.tables()
         self._keeps, self._rows = self.cells = (TableCell(spark, by_window), TableCell(spark, by_row))
         self._clock = TimeMeter(spark)
@@ -55,7 +55,7 @@ class WindowFilter:
     def apply(self, df: DataFrame, offered_tag: int, kept_tag: int, weight_column: str | None) -> DataFrame:
         """Return the DataFrame behind the gate."""
         offered = df.where(tag_condition(offered_tag, self._note_time()))
-        kept = self._is_kept() & self.meters.count_kept(df.schema, None, None)  # its table is of windows, not of arrivals
+        kept = self._is_kept() & self._count_kept(df)
         gated = offered.where(tag_condition(kept_tag, kept))
         return gated if weight_column is None else gated.withColumn(weight_column, self._weight())
 
@@ -94,6 +94,12 @@ class WindowFilter:
         start = first * bigint(self.unit.slide) + bigint(self.unit.offset)
         bits = F.shiftrightunsigned(seeded_hash(self._spark, self._seed, [start, *groups]), 11).cast("double")
         return bits < self._keeps.threshold(self._entry(ordinal, self._keeps))
+
+    def _count_kept(self, df: DataFrame) -> Column:
+        if self._arrival is None:
+            return self.meters.count_kept(None, None)
+        may_lack = df.schema[self._arrival].nullable
+        return self.meters.count_kept(arrival_micros(self._arrival, may_lack=may_lack), None, may_lack=may_lack)
 
     def _time(self) -> Column:
         return F.unix_micros(column_named(self.unit.time))
