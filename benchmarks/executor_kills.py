@@ -43,7 +43,7 @@ def run(*, quick: bool, say: Say) -> Result:
         say(f"{arm}: {count} kills{'' if repairs else ', without repair'}")
         with StandaloneCluster(workers=2) as cluster, tempfile.TemporaryDirectory() as scratch:
             found = asdict(run_arm(arm, cluster, Path(scratch), count, repairs=repairs))
-        rows.append({name: value for name, value in found.items() if name not in ("killed_tasks", "gone")})
+        rows.append({name: value for name, value in found.items() if name not in ("speculated_tasks", "gone")})
     repaired = [row for row in rows if row["repairs"]]
     total = {name: sum(int(row[name] or 0) for row in repaired) for name in ("kills", "wrong_rows", "wrong_counts")}
     return Result(

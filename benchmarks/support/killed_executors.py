@@ -33,6 +33,7 @@ ARMS = ("function", "aggregate", "arrival", "plain")
 _ROWS, _PARTITIONS, _KEYS = 2_000, 8, 7
 _KEEPS = (0.9, 0.2, 0.5)
 _PATIENCE_S = 240.0
+_FROZEN_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class Found:
     """Batches that lost an executor, and were counted again where that mattered."""
     repairs: bool = True
     """Whether they were counted again; without that their counts are what Spark added up."""
-    killed_tasks: int = 0
-    """Tasks that Spark ended because another run of them was faster, or their executor had to go."""
+    speculated_tasks: int = 0
+    """Tasks that Spark ran elsewhere too because they were slow, and that were faster there."""
     gone: tuple[str, ...] = ()
     """Why executors went away, each reason once."""
 
@@ -84,13 +85,15 @@ def run_arm(
     kills: int,
     *,
     is_polite: bool = False,
+    freezes: bool = False,
     repairs: bool = True,
     partitions: int = _PARTITIONS,
     **conf: str,
 ) -> Found:
     """Run one arm until so many executors were killed, each in a batch of its own; every other one is asked to go if polite.
 
-    Without ``repairs`` a batch that lost an executor is not counted again. With one of the ``partitions`` an executor is idle.
+    With ``freezes``, executors hang first, until Spark has run a task of one elsewhere. Without ``repairs`` a batch that lost an
+    executor is not counted again. With one of the ``partitions`` an executor is idle.
     """
     from penstock.spark.repeated_tasks import RepeatWatch  # noqa: PLC0415 - needs Spark
     from penstock.spark.shedder import Shedder  # noqa: PLC0415
@@ -124,8 +127,10 @@ def run_arm(
                 query = shedder.start(
                     writer.option("checkpointLocation", str(checkpoint)), by="arrival" if arm == "arrival" else "batch"
                 )
+            if freezes:
+                _freeze(cluster, spark, query, checkpoint / "penstock")
             _kill(cluster, kills, query, checkpoint / "penstock", is_polite=is_polite)
-            killed_tasks, gone = _look_back(spark)
+            speculated, gone = _count_speculated(spark), _list_reasons(spark)
     finally:
         RepeatWatch.has_repeats = original  # type: ignore[method-assign]
         spark.stop()
@@ -139,21 +144,34 @@ def run_arm(
         wrong |= {number for number, record in state.batches.items() if record.gates["in"][1] != len(expected[number])}
         wrong_rows = _audit(arm, expected, by_batch, output)
     rows = _ROWS * len(state.batches)
-    return Found(arm, kills, len(state.batches), rows, wrong_rows, len(wrong), sum(lossy), repairs, killed_tasks, gone)
+    return Found(arm, kills, len(state.batches), rows, wrong_rows, len(wrong), sum(lossy), repairs, speculated, gone)
 
 
-def _look_back(spark: SparkSession) -> tuple[int, tuple[str, ...]]:
-    """Return how many tasks Spark ended, and why executors went away."""
-    status = spark._jsc.sc().statusStore()
-    executors = status.executorList(False)
+def _list_reasons(spark: SparkSession) -> tuple[str, ...]:
+    """Return why executors went away, each reason once."""
+    executors = spark._jsc.sc().statusStore().executorList(False)
     gone = {
         str(one.removeReason().get())
         for one in (executors.apply(position) for position in range(executors.size()))
         if not one.isActive() and one.removeReason().isDefined()
     }
-    jobs = status.jobsList(None)
-    killed = sum(int(jobs.apply(position).numKilledTasks()) for position in range(jobs.size()))
-    return killed, tuple(sorted({reason.split(":")[0].split(".")[0].strip() for reason in gone}))
+    return tuple(sorted({reason.split(":")[0].split(".")[0].strip() for reason in gone}))
+
+
+def _count_speculated(spark: SparkSession) -> int:
+    """Return how many tasks ended first where Spark ran them a second time."""
+    store = spark._jsc.sc().statusStore()
+    jobs = store.jobsList(None)
+    total = 0
+    for position in range(jobs.size()):
+        stages = jobs.apply(position).stageIds()
+        for number in range(stages.size()):
+            try:
+                summary = store.lastStageAttempt(stages.apply(number)).speculationSummary()
+            except Exception:  # noqa: S112 - a stage that was left out, or that Spark has let go of
+                continue
+            total += int(summary.get().numCompletedTasks()) if summary.isDefined() else 0
+    return total
 
 
 def _read(spark: SparkSession, partitions: int) -> DataFrame:
@@ -171,6 +189,19 @@ def _count_keys(df: DataFrame) -> DataFrame:
     return _add_work(df.groupBy("key").count(), "key >= 0")
 
 
+def _freeze(cluster: StandaloneCluster, spark: SparkSession, query: Any, journal: Path) -> None:
+    """Let executors hang until a task of one was faster elsewhere: a moment may be between two batches."""
+    _wait(lambda: _count(journal) >= 1, query, "no batch ended")
+    deadline = time.monotonic() + _PATIENCE_S
+    while not _count_speculated(spark):
+        if time.monotonic() > deadline:
+            raise PenstockError(f"Spark ran no task of an executor that hangs elsewhere within {_PATIENCE_S:g} s")
+        _wait(lambda: len(cluster.executors()) >= 2, query, "a new executor did not come")
+        cluster.freeze_executor(_FROZEN_S)
+        ended = _count(journal)
+        _wait(lambda ended=ended: _count(journal) > ended, query, "no batch ended after an executor hung")
+
+
 def _kill(cluster: StandaloneCluster, kills: int, query: Any, journal: Path, *, is_polite: bool) -> None:
     chance = random.Random(kills)  # noqa: S311 - not for secrets
     _wait(lambda: _count(journal) >= 1, query, "no batch ended")
@@ -178,8 +209,11 @@ def _kill(cluster: StandaloneCluster, kills: int, query: Any, journal: Path, *, 
         _wait(lambda: len(cluster.executors()) >= (1 if is_polite else 2), query, "a new executor did not come")
         time.sleep(chance.uniform(0.0, 2.0))
         ended = _count(journal)
-        cluster.kill_executor(chance.randrange(2), is_polite=is_polite and number % 2 == 0)
+        asks = is_polite and number % 2 == 0
+        killed = cluster.kill_executor(chance.randrange(2), is_polite=asks)
         _wait(lambda ended=ended: _count(journal) > ended, query, "no batch ended after a kill")
+        if asks:  # it hands over what it has first, and must not be killed meanwhile
+            _wait(lambda killed=killed: killed not in cluster.executors(), query, "an executor did not go when it was asked to")
     ended = _count(journal)
     _wait(lambda: _count(journal) > ended, query, "no batch ended after the last kill")
 

@@ -26,6 +26,7 @@ RESTLESS = {
         "spark.decommission.enabled": "true",
         "spark.storage.decommission.enabled": "true",
         "spark.storage.decommission.shuffleBlocks.enabled": "true",
+        "spark.storage.decommission.replicationReattemptInterval": "1s",
     },
     "allocation": {
         "spark.dynamicAllocation.enabled": "true",
@@ -49,6 +50,7 @@ if __name__ == "__main__":
             directory,
             kills,
             is_polite="decommissioning" in words,
+            freezes="speculation" in words,
             repairs="unrepaired" not in words,
             partitions=1 if "allocation" in words else 8,
             **settings,

@@ -106,6 +106,25 @@ class StandaloneCluster:
             return None
         return pid
 
+    def freeze_executor(self, seconds: float, position: int = 0) -> int | None:
+        """Hold one executor still for a while, as a machine that hangs would; return its process id, ``None`` if there is none.
+
+        It goes on afterwards. Until then it looks slow to Spark, which may start its tasks elsewhere (speculation).
+        """
+        running = self.executors()
+        if not running:
+            return None
+        pid = running[position % len(running)]
+        try:
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                time.sleep(seconds)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:  # it has just ended by itself
+            return None
+        return pid
+
     def stop(self) -> None:
         """End all processes, and remove what they wrote."""
         for process in reversed(self._processes):
