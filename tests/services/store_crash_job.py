@@ -1,7 +1,8 @@
-"""The job that the test of stores kills: its checkpoint and its journal lie far away, its sink on the disk.
+"""The job that the test of stores kills: its journal lies far away, and perhaps its checkpoint; its sink is on the disk.
 
-Run as ``python -m tests.services.store_crash_job rows|buckets URL DIRECTORY START_S STOP_FILE SETTINGS``, with settings of Spark
-as JSON; it runs until it is killed, or until the stop file is there.
+Run as ``python -m tests.services.store_crash_job rows|buckets CHECKPOINT JOURNAL DIRECTORY START_S STOP_FILE SETTINGS``, with
+settings of Spark as JSON, and an empty ``JOURNAL`` where it lies in the checkpoint; it runs until it is killed, or until the stop
+file is there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.spark.session import local_session
 from tests.spark.crash_job import DURATION_S, RATE, Restless, wait
 
 
-def main(mode: str, url: str, directory: Path, start_s: str, stop_file: str, settings: str) -> None:
+def main(mode: str, checkpoint: str, journal: str, directory: Path, start_s: str, stop_file: str, settings: str) -> None:
     spark = local_session(
         "crash",
         scratch=directory / "scratch",
@@ -26,17 +27,17 @@ def main(mode: str, url: str, directory: Path, start_s: str, stop_file: str, set
     register_replay(spark)
     reader = spark.readStream.format("penstock-replay").option("generator", "b-model").option("seed", 5).option("start", start_s)
     source = reader.option("rate", RATE).option("duration", f"{DURATION_S}s").load()
-    with Shedder("2s", controller=Restless(2.0)) as shedder:
+    with Shedder("2s", controller=Restless(2.0), journal=journal or None) as shedder:
         gated = shedder.gate(source, name="in", arrival="arrival", identity="seq")
         if mode == "rows":
-            query = shedder.write(gated.select("seq"), "parquet", directory / "sink", checkpoint=url)
+            query = shedder.write(gated.select("seq"), "parquet", directory / "sink", checkpoint=checkpoint)
         else:
             # All kept rows of a bucket so far, in every batch that touches it: the state is far away, too.
             counted = gated.groupBy((F.col("seq") / 64).cast("int").alias("bucket")).agg(F.collect_list("seq").alias("seqs"))
-            query = shedder.write(counted, "parquet", directory / "sink", checkpoint=url, output_mode="update")
+            query = shedder.write(counted, "parquet", directory / "sink", checkpoint=checkpoint, output_mode="update")
         wait(query, stop_file)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:])
+    main(*sys.argv[1:4], Path(sys.argv[4]), *sys.argv[5:])

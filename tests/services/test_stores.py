@@ -27,7 +27,7 @@ from penstock.journal import BatchRecord, DecisionRecord, Journal, read_journal
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.hadoop_store import HadoopStore, open_session_store
 from penstock.storage import Store
-from penstock.testing.gcs import GcsServer
+from penstock.testing.gcs import GcsServer, fetch_gcs_connector
 from penstock.testing.hdfs import HdfsCluster
 from penstock.testing.s3 import S3Server
 from penstock.testing.stores import SharedStoreContract, StoreContract
@@ -159,26 +159,35 @@ def run_with_kills(command: list[str], directory: Path, checkpoint: Checkpoint, 
 
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [("s3", "rows"), pytest.param("hdfs", "buckets", marks=pytest.mark.long)],
-)  # not Google's storage: Spark's own checkpoint renames files, which fake-gcs-server does not do in batches
+    [
+        ("s3", "rows"),
+        pytest.param("hdfs", "buckets", marks=pytest.mark.long),
+        pytest.param("gcs", "rows", marks=pytest.mark.long),
+    ],
+)
 def test_every_row_has_the_fate_the_journal_gives_it(
     kind: str, mode: str, request: pytest.FixtureRequest, session: SparkSession, tmp_path: Path
 ) -> None:
-    """Rows with a checkpoint in S3, 20 ms a request, and with state as well in HDFS."""
+    """Rows with a checkpoint in S3, 20 ms a request, and with state as well in HDFS.
+
+    In Google's storage the journal alone: Spark's checkpoint renames files, which fake-gcs-server does not do in batches.
+    """
+    server = request.getfixturevalue(kind)
     settings: dict[str, str] = {}
+    url, root = f"{server.url}/crash", ""
     if kind == "s3":
-        s3 = request.getfixturevalue("s3")
-        settings = s3.settings() | {"spark.driver.extraClassPath": find_s3a()}
-        s3.set(latency_s=0.02)
-        url = f"{s3.url}/crash"
-    else:
-        url = f"{request.getfixturevalue('hdfs').url}/crash"
+        settings = server.settings() | {"spark.driver.extraClassPath": find_s3a()}
+        server.set(latency_s=0.02)
+    elif kind == "gcs":
+        settings = server.settings() | {"spark.driver.extraClassPath": fetch_gcs_connector()}
+        url, root = str(tmp_path / "checkpoint"), url
     start_s = time.time() + 4.0
-    arguments = [mode, url, str(tmp_path), repr(start_s), str(tmp_path / "stop"), json.dumps(settings)]
+    arguments = [mode, url, root, str(tmp_path), repr(start_s), str(tmp_path / "stop"), json.dumps(settings)]
     checkpoint = Checkpoint(open_session_store(session, url, "the checkpoint"))
     command = [sys.executable, "-m", "tests.services.store_crash_job", *arguments]
     run_with_kills(command, tmp_path, checkpoint, kills=2, seed=21)
-    journal = read_journal(checkpoint.store.below("penstock"))
+    place = open_session_store(session, f"{root}/query1", "the journal") if root else checkpoint.store.below("penstock")
+    journal = read_journal(place)
     assert journal.damage == []
     ranges = rows_of_batches(checkpoint)
     kept = expected("by-batch", journal, ranges, start_s)
