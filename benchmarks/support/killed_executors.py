@@ -160,15 +160,17 @@ def _list_reasons(spark: SparkSession) -> tuple[str, ...]:
 
 def _count_speculated(spark: SparkSession) -> int:
     """Return how many tasks ended first where Spark ran them a second time."""
+    from penstock.spark.java_errors import Py4JJavaError  # noqa: PLC0415 - needs Spark
+
     store = spark._jsc.sc().statusStore()
     jobs = store.jobsList(None)
     total = 0
     for position in range(jobs.size()):
         stages = jobs.apply(position).stageIds()
-        for number in range(stages.size()):
+        for stage in (stages.apply(number) for number in range(stages.size())):
             try:
-                summary = store.lastStageAttempt(stages.apply(number)).speculationSummary()
-            except Exception:  # noqa: S112 - a stage that was left out, or that Spark has let go of
+                summary = store.speculationSummary(stage, store.lastStageAttempt(stage).attemptId())
+            except Py4JJavaError:  # a stage that was left out, or that Spark has let go of
                 continue
             total += int(summary.get().numCompletedTasks()) if summary.isDefined() else 0
     return total

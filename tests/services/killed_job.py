@@ -21,6 +21,7 @@ RESTLESS = {
         "spark.speculation.multiplier": "1.01",
         "spark.speculation.quantile": "0.1",
         "spark.speculation.minTaskRuntime": "50ms",
+        "spark.speculation.task.duration.threshold": "1s",
     },
     "decommissioning": {
         "spark.decommission.enabled": "true",

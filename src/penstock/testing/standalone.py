@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -24,6 +25,9 @@ _START_S = 60.0
 
 class StandaloneCluster:
     """A master and workers, each in a JVM of its own; their executors can be killed.
+
+    To Spark, each worker is a machine of its own where the loopback has an address for each, as on Linux. Else Spark starts no
+    task a second time (speculation), which it does only on another machine.
 
     Parameters
     ----------
@@ -73,13 +77,14 @@ class StandaloneCluster:
         if shutil.which("java") is None:
             raise UnavailableError("Spark needs Java 17 or later (Debian: apt-get install openjdk-17-jre-headless)")
         home = Path(package.submodule_search_locations[0])
-        address = ["--host", "127.0.0.1", "--webui-port", "0"]
-        self._launch(home, "master", "org.apache.spark.deploy.master.Master", *address, "--port", str(self._port))
+        options = ["--webui-port", "0", "--host"]
+        master = "org.apache.spark.deploy.master.Master"
+        self._launch(home, "master", master, *options, "127.0.0.1", "--port", str(self._port))
         self._wait_for("master", "I have been elected leader")
         for number in range(self._count):
             size = ["--cores", str(self._cores), "--memory", self._memory, "--work-dir", str(self._directory / f"work{number}")]
-            name = f"worker{number}"
-            self._launch(home, name, "org.apache.spark.deploy.worker.Worker", *address, *size, self.master)
+            address = [*options, _find_address(number)]
+            self._launch(home, f"worker{number}", "org.apache.spark.deploy.worker.Worker", *address, *size, self.master)
         for number in range(self._count):
             self._wait_for(f"worker{number}", "Successfully registered with master")
         return self
@@ -168,6 +173,17 @@ class StandaloneCluster:
                 self.stop()
                 raise UnavailableError(f"Spark's {name} did not start: {last[0] if last else 'it said nothing'}")
             time.sleep(0.05)
+
+
+def _find_address(number: int) -> str:
+    """Return a loopback address of its own for a worker; the usual one where there is no other."""
+    address = f"127.0.0.{number + 1}"
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return "127.0.0.1"
+    return address
 
 
 def _list_processes() -> list[tuple[int, int, str]]:
