@@ -44,13 +44,17 @@ def run(version: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "version", [pytest.param(version, marks=pytest.mark.long if version != "4.0" else ()) for version in OLDER]
+    ("version", "words"),
+    [
+        *((version, () if version == "4.0" else ("brief",)) for version in OLDER),
+        *(pytest.param(version, (), marks=pytest.mark.long) for version in OLDER if version != "4.0"),
+    ],
 )
-def test_an_older_version_sheds_exactly_and_survives_a_crash(version: str, tmp_path: Path) -> None:
+def test_an_older_version_sheds_exactly_and_survives_a_crash(version: str, words: tuple[str, ...], tmp_path: Path) -> None:
     smoke = str(Path(__file__).parent / "version_smoke.py")
     crashed = run(version, smoke, str(tmp_path), "crash")
     assert crashed.returncode == -9, crashed.stderr[-3000:]
-    done = run(version, smoke, str(tmp_path))
+    done = run(version, smoke, str(tmp_path), *words)
     assert done.stdout.strip().endswith("fine"), done.stdout + done.stderr[-3000:]
 
 
