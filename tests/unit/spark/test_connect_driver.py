@@ -54,6 +54,32 @@ def test_reports_that_never_come_are_fetched_and_shed_nothing(tmp_path: Path) ->
     driver.finish()
 
 
+def test_a_report_that_is_fetched_counts_as_one_that_came(tmp_path: Path) -> None:
+    """Spark gives its observations as rows with a schema then, and no number of rows; they were counted as none."""
+
+    def as_fetched(number: int) -> dict[str, Any]:
+        told = json.loads(report(number))
+        observed = {
+            name: {"values": list(row.values()), "schema": {"type": "struct", "fields": [{"name": key} for key in row]}}
+            for name, row in told["observedMetrics"].items()
+        }
+        offsets = {"startOffset": number, "endOffset": number + 1, "numInputRows": 10}
+        return {**told, "observedMetrics": observed, "numInputRows": None, "sources": [offsets]}
+
+    (tmp_path / "came").mkdir()
+    (tmp_path / "fetched").mkdir()
+    came, fetched = start(tmp_path / "came", query_after(1)), start(tmp_path / "fetched", query_after(0))
+    came._take_in(report(0))
+    fetched.query = SimpleNamespace(lastProgress=as_fetched(0), recentProgress=[as_fetched(0)])
+    fetched._last_report_s = time.time() - 60.0
+    fetched._watch()
+    assert fetched.journal.state.totals() == came.journal.state.totals()
+    assert came.journal.state.totals()["in"][0] > 0
+    assert not fetched.journal.state.batches[0].recounted
+    for driver in (came, fetched):
+        driver.finish()
+
+
 def test_a_batch_that_runs_for_long_is_relieved(tmp_path: Path) -> None:
     driver = start(tmp_path, query_after(1))
     driver._take_in(report(0))

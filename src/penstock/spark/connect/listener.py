@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -58,5 +58,25 @@ def add_listener(spark: SparkSession, listener: StreamingQueryListener) -> None:
 
 
 def report_text(progress: Any) -> str:
-    """Return a report as JSON: Connect may give it as a dictionary."""
-    return str(progress.json) if hasattr(progress, "json") else json.dumps(progress)
+    """Return a report as JSON, in the form that listeners get.
+
+    Connect may give it as a dictionary. One that is asked for has no number of rows, and its observations are rows with their
+    schema instead of names with values.
+
+    >>> observed = {"seen": {"values": [7], "schema": {"fields": [{"name": "rows"}]}}}
+    >>> report_text({"batchId": 0, "sources": [{"numInputRows": 7}], "observedMetrics": observed})
+    '{"batchId": 0, "sources": [{"numInputRows": 7}], "observedMetrics": {"seen": {"rows": 7}}, "numInputRows": 7}'
+    """
+    report = json.loads(str(progress.json)) if hasattr(progress, "json") else dict(progress)
+    observed = report.get("observedMetrics") or {}
+    report["observedMetrics"] = {name: _name_values(row) for name, row in observed.items()}
+    if report.get("numInputRows") is None:
+        report["numInputRows"] = sum(source.get("numInputRows") or 0 for source in report.get("sources", []))
+    return json.dumps(report)
+
+
+def _name_values(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of an observation by name."""
+    if set(row) != {"values", "schema"}:
+        return row
+    return {field["name"]: value for field, value in zip(row["schema"]["fields"], row["values"], strict=True)}
