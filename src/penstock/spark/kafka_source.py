@@ -127,7 +127,8 @@ _FAILURES = (
     (
         r"org\.apache\.kafka\.common\.errors\.(TimeoutException|DisconnectException|NetworkException)"
         r"|No resolvable bootstrap urls|Failed to create new KafkaAdminClient|Failed to construct kafka consumer",
-        "Kafka did not answer in time; when the broker is back, start the query again: it goes on from its checkpoint",
+        "Kafka did not answer in time: no broker is there, or a topic was just deleted; when they are back, start the query "
+        "again: it goes on from its checkpoint",
     ),
 )
 
@@ -135,8 +136,8 @@ _FAILURES = (
 def explain_failure(text: str) -> str | None:
     """Return what a failure of Kafka means and what to do; ``None`` for failures of anything else.
 
-    >>> explain_failure("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment. Call: fetch")
-    'Kafka did not answer in time; when the broker is back, start the query again: it goes on from its checkpoint'
+    >>> explain_failure("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host it")
+    'a topic does not exist, or no longer: create it, or check subscribe'
     >>> explain_failure("ZeroDivisionError") is None
     True
     """
