@@ -153,7 +153,8 @@ class KafkaBroker:
 
     def _format(self, jars: Path, properties: Path) -> None:
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = _java(jars, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties))
+        # In one word: one identifier in 64 begins with a dash, and would be taken for an option.
+        command = _java(jars, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(properties))
         done = subprocess.run(command, capture_output=True, text=True, timeout=_START_S, check=False)  # noqa: S603
         if done.returncode:
             raise UnavailableError(f"Kafka can't prepare its directory: {(done.stderr or done.stdout).strip()[-300:]}")
