@@ -1,4 +1,9 @@
-"""How records get into a journal's files: at once, where a write takes a millisecond."""
+"""How records get into a journal's files: at once, where a write takes a millisecond.
+
+A file with a decision is synced to the disk before the decision takes effect. Counts alone are not: they are written again with
+the next decision, so a batch waits for the disk once. A power cut in between takes back the counts of one batch, and Spark's
+commit of it, which is not synced either; if only the counts are gone, the next start counts the batch again.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,8 @@ log = logging.getLogger("penstock")
 
 COMPACT_EVERY = 256
 """Files after which a journal is compacted."""
+_MOST_UNSYNCED = 16
+"""Batches that may be in files which are not synced, where no decision follows."""
 
 Line = dict[str, Any]
 """A record as plain JSON values."""
@@ -96,6 +103,7 @@ class DirectWriter(JournalWriter):
         super().__init__(store, retain)
         self._hold = store.hold()
         self._unsaved: list[Line] = []
+        self._unsynced: list[Line] = []  # in a file, but maybe not on the disk yet
         self._writing = threading.Lock()  # queries that share a gate append from several threads
 
     def _open(self) -> None:
@@ -114,10 +122,10 @@ class DirectWriter(JournalWriter):
         self._since_compaction = sum(not name.endswith(".compact.json") for name in list_numbered(self.store))
 
     def append(self, lines: list[Line]) -> None:
-        """Write lines; they are durable when this returns."""
+        """Write lines. They survive this process when this returns; all but counts survive a power cut."""
         with self._writing:
             self.check_open()
-            self._append(lines)
+            self._append(lines, is_synced=any(line["kind"] != "batch" for line in self._unsaved + lines))
 
     def append_later(self, lines: list[Line]) -> None:
         """Write lines together with the next ones."""
@@ -125,16 +133,19 @@ class DirectWriter(JournalWriter):
             self.check_open()
             self._unsaved += lines
 
-    def _append(self, lines: list[Line]) -> None:
+    def _append(self, lines: list[Line], *, is_synced: bool) -> None:
         together = self._unsaved + lines
+        is_synced = is_synced or len(self._unsynced) >= _MOST_UNSYNCED
+        again = _without(self._unsynced, together) if is_synced else []
         try:
-            self._write(seal(together))
+            self._write(seal(again + together), is_synced=is_synced)
         except OSError as error:
             self._unsaved += [line for line in lines if line["kind"] != "decision"]
             raise refuse(self.store, error) from error
         for line in together:
             self.state.add_line(line)
         self._unsaved = []
+        self._unsynced = [] if is_synced else _without(self._unsynced, together) + together
         self._since_compaction += 1
         if self._since_compaction >= COMPACT_EVERY:
             try:
@@ -142,10 +153,10 @@ class DirectWriter(JournalWriter):
             except OSError as error:  # the small files still exist, so nothing is lost
                 log.warning("the journal in %s can't be compacted: %s", self.store.location, error)
 
-    def _write(self, content: bytes, *, is_compact: bool = False) -> None:
+    def _write(self, content: bytes, *, is_synced: bool = True, is_compact: bool = False) -> None:
         name = number_name(self.state.next_number, is_compact=is_compact)
         try:
-            self.store.create(name, content)
+            (self.store.create if is_synced else self.store.create_unsynced)(name, content)
         except FileExistsError:
             raise OSError(f"{name} exists already: another job writes here") from None
         self.state.next_number += 1
@@ -159,14 +170,20 @@ class DirectWriter(JournalWriter):
         self._since_compaction = 0
 
     def close(self) -> None:
-        """Write what an earlier failure left unwritten, and release the lock."""
+        """Write and sync what is left, and release the lock."""
         with self._writing:
             if self._is_closed:
                 return
             self._is_closed = True
-            if self._unsaved:
+            if self._unsaved or self._unsynced:
                 try:
-                    self._append([])
+                    self._append([], is_synced=True)
                 except JournalError as error:
                     log.warning("%s; %d records are lost", error, len(self._unsaved))
             self._hold.release()
+
+
+def _without(lines: list[Line], later: list[Line]) -> list[Line]:
+    """Return the batches among lines that later lines do not have."""
+    known = {line.get("batch_id") for line in later if line["kind"] == "batch"}
+    return [line for line in lines if line["batch_id"] not in known]

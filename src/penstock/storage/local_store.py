@@ -60,10 +60,17 @@ class LocalStore(Store):
 
     def create(self, name: str, content: bytes) -> None:
         """Write a file that must not exist yet. Jobs that hold the directory never race for it; others might."""
+        self._create(name, content, durable=True)
+
+    def create_unsynced(self, name: str, content: bytes) -> None:
+        """Write a file that must not exist yet, and leave it to the system when it gets to the disk."""
+        self._create(name, content, durable=False)
+
+    def _create(self, name: str, content: bytes, *, durable: bool) -> None:
         path = self._path / name
         if path.exists():
             raise FileExistsError(f"{name} exists already")
-        write_atomically(path, content, durable=True)
+        write_atomically(path, content, durable=durable)
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a file, also over one that exists."""

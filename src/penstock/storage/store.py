@@ -86,6 +86,13 @@ class Store(ABC):
             If it does. Of several that create the same one at once, only one succeeds.
         """
 
+    def create_unsynced(self, name: str, content: bytes) -> None:
+        """Write a file that must not exist yet. A power cut may take it back or tear it; a crash of the process does neither.
+
+        Where that saves nothing, it is durable.
+        """
+        self.create(name, content)
+
     @abstractmethod
     def replace(self, name: str, content: bytes) -> None:
         """Write a file, also over one that exists."""

@@ -6,14 +6,19 @@ import errno
 import logging
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock import filesystem
 from penstock.errors import JournalError
 from penstock.journal import BatchRecord, DecisionRecord, Journal, read_journal
 from penstock.journal.files import seal
+from penstock.storage.local_store import LocalStore
 
 
 def decision(batch_id: int, keep: float = 0.5) -> DecisionRecord:
@@ -81,7 +86,7 @@ def test_a_crash_while_compacting_loses_and_doubles_nothing(tmp_path: Path, monk
 def test_a_torn_file_is_named_and_survived(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     journal = Journal(tmp_path, "job")
     for number in range(3):
-        journal.append(batch(number))
+        journal.append(batch(number), decision(number))
     journal.close()
     (tmp_path / "000000000001.json").write_bytes(content)
     state = read_journal(tmp_path)
@@ -165,6 +170,49 @@ def test_a_full_disk_loses_no_counts_and_makes_no_decision(tmp_path: Path, monke
     state = read_journal(tmp_path)
     assert sorted(state.batches) == [0, 1, 2]
     assert state.decisions == []
+
+
+def test_a_batch_waits_for_the_disk_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts are synced with the next decision, which holds them again."""
+    journal = Journal(tmp_path, "job")
+    syncs: list[int] = []
+    monkeypatch.setattr(filesystem.os, "fsync", syncs.append)
+    for number in range(10):
+        journal.append(decision(number))
+        journal.append(batch(number))
+    assert len(syncs) == 10
+    journal.close()
+    assert len(syncs) == 11
+
+
+@given(st.lists(st.sampled_from(["decision", "batch", "message"]), max_size=60), st.integers(0, 60))
+def test_a_power_cut_takes_only_what_came_after_the_last_sync(kinds: list[str], cut: int) -> None:
+    """It tears every file that was not synced. What was synced holds whatever came before it."""
+    with TemporaryDirectory() as directory:
+        path = Path(directory)
+        journal = Journal(path, "job")
+        unsynced: set[str] = set()
+        create = LocalStore.create_unsynced
+
+        def note(store: LocalStore, name: str, content: bytes) -> None:
+            unsynced.add(name)
+            create(store, name, content)
+
+        last_sync = -1
+        with mock.patch.object(LocalStore, "create_unsynced", note):
+            for number, kind in enumerate(kinds[:cut]):
+                count = len(unsynced)
+                journal.append({"decision": decision, "batch": batch, "message": str}[kind](number))  # type: ignore[operator]
+                last_sync = number if len(unsynced) == count else last_sync
+        for name in unsynced:
+            (path / name).write_bytes(b"")
+        state = read_journal(path)
+        journal.close()
+    synced = kinds[:cut][: last_sync + 1]
+    assert sorted(state.batches) == [number for number, kind in enumerate(synced) if kind == "batch"]
+    assert [each.batch_id for each in state.decisions] == [number for number, kind in enumerate(synced) if kind == "decision"]
+    assert state.errors == [str(number) for number, kind in enumerate(synced) if kind == "message"]
+    assert len(kinds[:cut]) - len(synced) <= 17
 
 
 def test_no_journal_there(tmp_path: Path) -> None:
