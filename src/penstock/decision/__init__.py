@@ -9,11 +9,12 @@ from penstock.decision.core import QueryCore
 from penstock.decision.driver import Driver, carry_out
 from penstock.decision.events import BatchEnded, BatchPlanned, BatchTimes, MeterReading
 from penstock.decision.gate_state import GateState, SlotGate, WindowGate
-from penstock.decision.instructions import Append, Instruction, Publish, Warn
+from penstock.decision.instructions import Append, AppendLater, Instruction, Publish, Warn
 from penstock.decision.loss_ceiling import LossCeiling
 
 __all__ = [
     "Append",
+    "AppendLater",
     "BatchEnded",
     "BatchPlanned",
     "BatchTimes",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.decision.core import QueryCore
-from penstock.decision.instructions import Append, Instruction, Publish, Warn
+from penstock.decision.instructions import Append, AppendLater, Instruction, Publish, Warn
 from penstock.drop.tables import KeepTable
 from penstock.journal.records import DecisionRecord, Record
 
@@ -38,7 +38,7 @@ def carry_out(core: QueryCore, instructions: Sequence[Instruction], driver: Driv
     for instruction in instructions:
         match instruction:
             case Append(records, query):
-                decisions = [record for record in records if isinstance(record, DecisionRecord)]
+                decisions = _find_decisions(records)
                 try:
                     driver.append(records, query)
                 except Exception:
@@ -47,12 +47,23 @@ def carry_out(core: QueryCore, instructions: Sequence[Instruction], driver: Driv
                         _note_what_holds(core, decisions, driver)
                     raise
                 if query is None:
-                    for decision in decisions:
-                        carry_out(core, core.confirm(decision, driver.now_s()), driver)
+                    _confirm(core, decisions, driver)
+            case AppendLater(records):
+                driver.append_later(records)
+                _confirm(core, _find_decisions(records), driver)
             case Publish(gate, tables):
                 driver.publish(gate, tables)
             case Warn(message, error):
                 driver.warn(message, error)
+
+
+def _find_decisions(records: Sequence[Record]) -> list[DecisionRecord]:
+    return [record for record in records if isinstance(record, DecisionRecord)]
+
+
+def _confirm(core: QueryCore, decisions: Sequence[DecisionRecord], driver: Driver) -> None:
+    for decision in decisions:
+        carry_out(core, core.confirm(decision, driver.now_s()), driver)
 
 
 def _note_what_holds(core: QueryCore, decisions: Sequence[DecisionRecord], driver: Driver) -> None:

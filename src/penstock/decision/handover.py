@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from penstock.control.base import Controller, GateCount
 from penstock.decision.by_batch import ByBatch
 from penstock.decision.events import BatchPlanned
-from penstock.decision.gate_state import GateState, SlotGate
-from penstock.decision.instructions import Append, Instruction, Publish
+from penstock.decision.gate_state import GateState, SlotGate, WindowGate
+from penstock.decision.instructions import Append, AppendLater, Instruction, Publish
 from penstock.errors import PenstockError
 from penstock.journal.records import DecisionRecord
 from penstock.journal.state import JournalState
@@ -23,6 +23,7 @@ __all__ = [
     "find_first_uncounted",
     "last_layout",
     "mark_by_arrival",
+    "ran_by_batch",
     "refuse_changed_layout",
     "refuse_open_batch",
     "was_by_arrival",
@@ -83,6 +84,27 @@ def refuse_changed_layout(state: JournalState, layout: str | None, batch_id: int
     )
 
 
+def ran_by_batch(state: JournalState, batch_id: int) -> bool:
+    """Whether a batch was decided by batch, if it ran at all: with a decision of its own, or with the last one before it.
+
+    >>> decided = DecisionRecord({"in": (0.5,)}, 0.5, batch_id=7)
+    >>> [ran_by_batch(JournalState(decisions=[decided]), batch_id) for batch_id in (6, 7, 8)]
+    [False, True, True]
+    >>> ran_by_batch(JournalState(decisions=[decided, mark_by_arrival(first_batch=9)]), 8)
+    True
+    >>> ran_by_batch(JournalState(decisions=[decided, mark_by_arrival(first_batch=8)]), 8)
+    False
+    """
+    if state.decision_for(batch_id) is not None:
+        return True
+    for decision in reversed(state.decisions):
+        if decision.batch_id is not None:
+            return decision.batch_id < batch_id
+        if not decision.gates and (decision.first_batch is None or decision.first_batch <= batch_id):
+            return False  # a run by arrival began there
+    return False
+
+
 def refuse_open_batch(state: JournalState, open_batch: int | None, label: str) -> None:
     """Refuse to replay a batch by arrival that was decided by batch.
 
@@ -91,7 +113,7 @@ def refuse_open_batch(state: JournalState, open_batch: int | None, label: str) -
     Traceback (most recent call last):
     penstock.errors.PenstockError: batch 7 of query 'hosts' was decided by batch and is not committed or counted yet, ...
     """
-    if open_batch is not None and state.decision_for(open_batch) is not None:
+    if open_batch is not None and ran_by_batch(state, open_batch):
         raise PenstockError(
             f"batch {open_batch} of query {label!r} was decided by batch and is not committed or counted yet, and by arrival it "
             "would drop other rows than before: run the query by batch once more, with trigger(availableNow=True)"
@@ -100,6 +122,9 @@ def refuse_open_batch(state: JournalState, open_batch: int | None, label: str) -
 
 class ContinuedByBatch(ByBatch):
     """By batch, in a query that may have run by arrival before: a batch that was left open then is judged by its slots again.
+
+    It knows which batch was left open, and judges one that has no decision by the last one. So a decision that says the same as
+    the last durable one is not waited for.
 
     Parameters
     ----------
@@ -128,6 +153,7 @@ class ContinuedByBatch(ByBatch):
         self._open_batch = open_batch
         self._repeated_batch: int | None = None
         self._is_by_slots = False
+        self._durable: DecisionRecord | None = None  # the last one that this run has made durable, or one that says the same
 
     def restore(self, state: JournalState) -> list[Instruction]:
         """Continue where the journal ends; after a run by arrival its slots are in force until the query is about to start."""
@@ -137,7 +163,7 @@ class ContinuedByBatch(ByBatch):
             self._refuse_lost_ages(decision)
             self._open_batch = None  # it was decided by batch
         elif state.decisions and not was_by_arrival(state):
-            # If it ran, then without a decision of its own, because that could not be written: with the last table.
+            # If it ran, then with the last table: its own decision said the same, or could not be written.
             self._repeated_batch = self._open_batch
         if not was_by_arrival(state):
             self._open_batch = None
@@ -186,7 +212,31 @@ class ContinuedByBatch(ByBatch):
             repeated = self.stand_in(DecisionRecord({}, self.keep, batch_id=event.batch_id))
             if repeated is not None:
                 return [Append((repeated,))]
-        return super().plan_batch(event)
+        return [self._postpone(instruction) for instruction in super().plan_batch(event)]
+
+    def _postpone(self, instruction: Instruction) -> Instruction:
+        """Don't wait for a decision that says what holds already."""
+        if not isinstance(instruction, Append):
+            return instruction
+        decisions = [record for record in instruction.records if isinstance(record, DecisionRecord)]
+        return AppendLater(instruction.records) if decisions and all(map(self._holds, decisions)) else instruction
+
+    def _holds(self, decision: DecisionRecord) -> bool:
+        """Whether a replay that does not find this decision would drop the same rows. Windows and ages pass by, so not there."""
+        last = self._durable
+        if last is None or decision.older or last.older or any(isinstance(gate, WindowGate) for gate in self.gates):
+            return False
+        return decision.gates == last.gates and decision.keep == last.keep
+
+    def confirm(self, decision: DecisionRecord, now_s: float) -> list[Instruction]:
+        """Put the decision in force."""
+        self._durable = decision
+        return super().confirm(decision, now_s)
+
+    def stand_in(self, decision: DecisionRecord) -> DecisionRecord | None:
+        """Return the last decision for the batch of another. If that could not be written, nobody knows what is durable."""
+        self._durable = None
+        return super().stand_in(decision)
 
     def keep_of(self, counts: Mapping[str, GateCount]) -> float:
         """Return the keep probability that a batch had; where slots decided, the share that was kept."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.drop.tables import KeepTable
 from penstock.journal.records import Record
 
-__all__ = ["Append", "Instruction", "Publish", "Warn"]
+__all__ = ["Append", "AppendLater", "Instruction", "Publish", "Warn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,13 @@ class Append:
     records: tuple[Record, ...]
     query: str | None = None
     """Whose journal: another query's that shares a gate. ``None`` is the core's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendLater:
+    """Make records durable with the next ones, and report each decision among them at once: it says what holds already."""
+
+    records: tuple[Record, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,4 +43,4 @@ class Warn:
     """What failed, if this is about a failure."""
 
 
-Instruction = Append | Publish | Warn
+Instruction = Append | AppendLater | Publish | Warn

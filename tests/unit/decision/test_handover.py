@@ -6,21 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.control import GateCount, KeepAll
-from penstock.decision import BatchPlanned, Publish, SlotGate
+from penstock.control import AgeRule, Decision, GateCount, KeepAll
+from penstock.decision import BatchPlanned, Publish, SlotGate, WindowGate
+from penstock.decision.gate_state import GateState
 from penstock.decision.handover import (
     ContinuedByBatch,
     find_first_uncounted,
     mark_by_arrival,
+    ran_by_batch,
     refuse_open_batch,
     was_by_arrival,
 )
 from penstock.drop.shares import EqualShare
-from penstock.errors import PenstockError
+from penstock.drop.units import WholeWindows
+from penstock.errors import JournalError, PenstockError
 from penstock.journal.records import BatchRecord, DecisionRecord, OlderRows, decode, encode
 from penstock.journal.state import JournalState
-from tests.unit.decision.harness import MemoryDriver, Scripted, ended
+from tests.unit.decision.harness import MemoryDriver, Scripted, ended, reread
 
 SLOTS = [DecisionRecord({"in": (0.5,)}, 0.5, from_slot=100), DecisionRecord({"in": (0.25,)}, 0.25, from_slot=200)]
 
@@ -90,12 +95,97 @@ def test_what_a_journal_should_have_and_has_not() -> None:
     assert decode(encode(marks[1])) == marks[1]
 
 
-def test_by_arrival_a_batch_of_its_own_decision_is_refused() -> None:
-    state = JournalState(decisions=[DecisionRecord({"in": (0.75,)}, 0.75, batch_id=7)])
+def test_by_arrival_a_batch_that_may_have_run_by_batch_is_refused() -> None:
+    """With a decision of its own, or with one that was not waited for because it said the same as the last."""
+    by_batch = DecisionRecord({"in": (0.75,)}, 0.75, batch_id=7)
+    state = JournalState(decisions=[by_batch])
     refuse_open_batch(state, None, "q")
-    refuse_open_batch(state, 8, "q")
-    with pytest.raises(PenstockError, match="batch 7 of query 'q' was decided by batch and is not committed or counted yet"):
-        refuse_open_batch(state, 7, "q")
+    refuse_open_batch(state, 6, "q")
+    for batch_id in (7, 8):
+        with pytest.raises(PenstockError, match=f"batch {batch_id} of query 'q' was decided by batch and is not committed or"):
+            refuse_open_batch(state, batch_id, "q")
+    later = JournalState(
+        decisions=[by_batch, mark_by_arrival(first_batch=9), *SLOTS, mark_by_arrival("x", first_batch=12), *SLOTS]
+    )
+    assert [batch_id for batch_id in range(6, 15) if ran_by_batch(later, batch_id)] == [7, 8]
+    assert not ran_by_batch(JournalState(decisions=SLOTS), 3)
+    assert not ran_by_batch(JournalState(), 3)
+
+
+def begin(*script: float | Decision | None, gate: GateState | None = None) -> MemoryDriver:
+    """Start a query without a past."""
+    gate = SlotGate("in", EqualShare()) if gate is None else gate
+    return MemoryDriver(ContinuedByBatch([gate], Scripted(*script), is_warm=True)).restore()
+
+
+def end(driver: MemoryDriver, batch_id: int) -> None:
+    driver.carry_out(driver.core.end_batch(ended(batch_id, 1_001.0, times=None)))
+
+
+def test_a_decision_that_says_the_same_is_not_waited_for() -> None:
+    driver = begin(0.5, 0.5, 0.25, 0.25)
+    waited = []
+    for batch_id in range(4):
+        plan(driver, batch_id)
+        waited.append(driver.journal.decision_for(batch_id) is not None)
+        end(driver, batch_id)
+        assert driver.journal.decision_for(batch_id) is not None, "it is durable with the counts"
+    assert waited == [True, False, True, False]
+    assert [decision.keep for decision in driver.journal.decisions] == [0.5, 0.5, 0.25, 0.25]
+    assert driver.journal.decisions[-1].controller == {"asked": 4}, "a restart goes on where it was"
+
+
+def test_after_a_write_that_failed_the_next_decision_is_waited_for() -> None:
+    """The write may have arrived all the same, so nobody knows what is the last durable decision."""
+    driver = begin(0.5, 0.25, 0.5, 0.5)
+    plan(driver, 0)
+    end(driver, 0)
+    driver.is_disk_full = True
+    with pytest.raises(JournalError):
+        plan(driver, 1)
+    driver.is_disk_full = False
+    assert judge(driver, 50) == [0.5]
+    plan(driver, 2)
+    assert driver.journal.decision_for(2) is not None
+    plan(driver, 3)
+    assert driver.journal.decision_for(3) is None
+
+
+def test_what_passes_by_is_always_waited_for() -> None:
+    driver = begin(0.5, gate=WindowGate("in", WholeWindows("t", "1s"), seed=1))
+    for batch_id in range(3):
+        plan(driver, batch_id)
+        assert driver.journal.decision_for(batch_id) is not None
+    gate = SlotGate("in", EqualShare())
+    gate.arrival_column = "arrival"
+    driver = begin(Decision(0.5, age=AgeRule(900.0, 1.0, 0.0)), gate=gate)
+    for batch_id in range(3):
+        plan(driver, batch_id)
+        assert driver.journal.decision_for(batch_id) is not None
+
+
+@given(st.lists(st.sampled_from([1.0, 0.5, 0.25, None]), min_size=1, max_size=8), st.integers(0, 30))
+def test_a_crash_at_any_moment_leaves_what_a_replay_needs(script: list[float | None], crash: int) -> None:
+    """After each step the job may be killed: the open batch is then judged as it was, and so is one that was not counted."""
+    driver = begin(*script)
+    open_batch, ran_with = None, None
+    for step in range(crash):
+        batch_id = step // 2
+        if step % 2:
+            end(driver, batch_id)
+            open_batch = None
+        else:
+            plan(driver, batch_id)
+            open_batch, ran_with = batch_id, judge(driver, 50)
+    if open_batch is None:
+        return
+    gate = SlotGate("in", EqualShare())
+    core = ContinuedByBatch([gate], Scripted(0.125), is_warm=True, slot_gates=[gate], open_batch=open_batch)
+    again = MemoryDriver(core, reread(driver.journal)).restore()
+    if driver.journal.decisions:
+        assert judge(again, 50) == ran_with, "in force at once, to count a batch that was committed"
+    plan(again, open_batch)
+    assert judge(again, 50) == ran_with
 
 
 def test_a_batch_decided_by_age_needs_the_ages_again() -> None:
