@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
     "TableCell",
     "TimeMeter",
     "new_tag",
+    "one_call_site",
     "seeded_hash",
     "tag_condition",
     "unpack",
@@ -243,6 +245,25 @@ def seeded_hash(spark: SparkSession, seed: int, columns: Sequence[Column]) -> Co
     jvm = _jvm(spark)
     children = jvm.PythonUtils.toSeq([_expression(spark, column) for column in columns])
     return _column(spark, jvm.org.apache.spark.sql.catalyst.expressions.XxHash64(children, seed))
+
+
+@contextmanager
+def one_call_site(spark: SparkSession) -> Iterator[None]:
+    """Give all expressions that are made meanwhile, in this thread, one call site.
+
+    Else Spark keeps a stack trace with each of them, and sends them all with every stage.
+    """
+    site = internals_of(spark).call_site(F.lit(0))
+    if site is None:
+        yield
+        return
+    current = _jvm(spark).org.apache.spark.sql.catalyst.trees.CurrentOrigin
+    before = current.get()
+    current.set(site)
+    try:
+        yield
+    finally:
+        current.set(before)
 
 
 def new_tag() -> int:

@@ -14,7 +14,7 @@ from penstock.decision.gate_state import GateState
 from penstock.drop.tables import BatchTable, KeepTable
 from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.errors import PenstockError
-from penstock.spark.catalyst import new_tag
+from penstock.spark.catalyst import new_tag, one_call_site
 from penstock.spark.gates.clock_filter import ClockFilter
 from penstock.spark.gates.row_filter import RowFilter, key_types
 from penstock.spark.gates.specification import GateSpecification
@@ -36,7 +36,8 @@ class Gate:
         self.spark = spark
         self.specification = specification
         unit = specification.unit
-        self._filter = _build_filter(spark, specification, schema, base_s)
+        with one_call_site(spark):
+            self._filter = _build_filter(spark, specification, schema, base_s)
         self.key_types = key_types(schema, unit) if isinstance(unit, WholeKeys) else ()
         """Of whole keys: the types that are hashed."""
         self.offered_tag, self.kept_tag = new_tag(), new_tag()
@@ -64,7 +65,8 @@ class Gate:
 
     def apply(self, df: DataFrame) -> DataFrame:
         """Put the gate on a DataFrame with the columns it was built for, such as the next micro-batch."""
-        return self._filter.apply(df, self.offered_tag, self.kept_tag, self.specification.weight_column)
+        with one_call_site(self.spark):
+            return self._filter.apply(df, self.offered_tag, self.kept_tag, self.specification.weight_column)
 
     def shed(self, df: DataFrame, reason: str) -> DataFrame:
         """Return the rows of a batch that its table does not keep, with a column that says why."""

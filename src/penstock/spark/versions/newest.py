@@ -35,6 +35,11 @@ class Internals:
         """Return the Catalyst expression of a column."""
         return jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(column._jc)
 
+    def call_site(self, column: Column) -> Any:
+        """Return where a column was made; ``None`` where Spark does not note that."""
+        java: Any = column._jc
+        return java.node().origin()
+
     def dataset(self, jvm: Any, java_session: Any, plan: Any) -> Any:
         """Return Java's Dataset of a logical plan."""
         return jvm.org.apache.spark.sql.classic.Dataset.ofRows(java_session, plan)

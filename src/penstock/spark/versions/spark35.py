@@ -28,6 +28,10 @@ class Spark35(Spark40):
         java: Any = column._jc
         return java.expr()
 
+    def call_site(self, column: Column) -> Any:  # noqa: ARG002 - newer versions need it
+        """Return nothing: expressions have no stack traces yet."""
+        return None
+
     def dataset(self, jvm: Any, java_session: Any, plan: Any) -> Any:
         """Return Java's Dataset of a logical plan."""
         return jvm.org.apache.spark.sql.Dataset.ofRows(java_session, plan)
