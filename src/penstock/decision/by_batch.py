@@ -154,6 +154,12 @@ class ByBatch(QueryCore):
             return None
         return replace(last, batch_id=decision.batch_id, controller=None, windows=None)
 
+    def repeat(self, batch_id: int) -> list[Instruction]:
+        """Return the last decision for a later batch that has none of its own, since it was in force when the batch ran."""
+        repeated = self.stand_in(DecisionRecord({}, self.keep, batch_id=batch_id))
+        is_later = repeated is not None and (self._memory.decisions[-1].batch_id or 0) < batch_id
+        return [Append((repeated,))] if repeated is not None and is_later else []
+
     def _publish(self, decision: DecisionRecord, now_s: float | None) -> list[Instruction]:
         if self._fits(decision):
             self.keep = decision.keep

@@ -209,9 +209,8 @@ class ContinuedByBatch(ByBatch):
             return [Publish(gate.name, gate.tables()) for gate in self._slot_gates]
         if event.batch_id == self._repeated_batch:
             self._repeated_batch = None
-            repeated = self.stand_in(DecisionRecord({}, self.keep, batch_id=event.batch_id))
-            if repeated is not None:
-                return [Append((repeated,))]
+            if repeated := self.repeat(event.batch_id):
+                return repeated
         return [self._postpone(instruction) for instruction in super().plan_batch(event)]
 
     def _postpone(self, instruction: Instruction) -> Instruction:

@@ -258,6 +258,7 @@ class BatchDriver(QueryDriver):
 
     shares_gates = False
     wants_reports = False
+    core: ByBatch
 
     def __init__(
         self,
@@ -362,6 +363,8 @@ class BatchDriver(QueryDriver):
         """Put the table in force that a committed batch had."""
         if self.journal.state.decision_for(batch_id) is not None:
             self.carry_out(self.core.plan_batch(BatchPlanned(batch_id, self.now_s())))
+        else:
+            self.carry_out(self.core.repeat(batch_id))
 
     def stop(self) -> None:
         """Stop the query between two batches, not within the user's function, and after the last one is committed."""

@@ -151,6 +151,16 @@ def test_after_a_write_that_failed_the_next_decision_is_waited_for() -> None:
     assert driver.journal.decision_for(3) is None
 
 
+def test_a_batch_that_was_committed_without_a_decision_had_the_last_one() -> None:
+    last = DecisionRecord({"in": (0.75,)}, 0.75, batch_id=7)
+    driver = start(last, open_batch=None)
+    driver.carry_out(driver.core.repeat(8))
+    assert judge(driver, 50) == [0.75]
+    assert driver.journal.decision_for(8) == replace(last, batch_id=8)
+    assert driver.core.repeat(8) == driver.core.repeat(6) == []
+    assert start(*SLOTS, open_batch=None).core.repeat(8) == [], "by arrival its slots say it"
+
+
 def test_what_passes_by_is_always_waited_for() -> None:
     driver = begin(0.5, gate=WindowGate("in", WholeWindows("t", "1s"), seed=1))
     for batch_id in range(3):
