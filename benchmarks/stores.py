@@ -1,11 +1,13 @@
 """What a journal in an object store adds to a micro-batch, where each request takes 50 ms.
 
 A streaming job under a shedder, by batch: batches of 50,000 rows (``rate-micro-batch``), a count by key within the
-batch, into the ``noop`` sink; a decision in every batch. S3 is moto's server in a process of its own, behind Hadoop's
-S3A connector, with 50 ms added to every request. Four arms in turn in one session, several times:
+batch, into the ``noop`` sink; another decision in every batch, since one that says the same as the last is not waited
+for. S3 is moto's server in a process of its own, behind Hadoop's S3A connector, with 50 ms added to every request. Five
+arms in turn in one session, several times:
 
 - checkpoint and journal on the disk;
 - the checkpoint on the disk, the journal in S3;
+- the same, and everything is kept, so that decisions repeat;
 - the job without Penstock, its checkpoint in S3;
 - the job with Penstock, checkpoint and journal in S3.
 
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Bar, Result, Row
+from penstock import Controller, Decision, Observation
 from penstock.spark.fresh_session import fresh_session
 from penstock.testing.s3 import S3Server, fetch_s3a
 
@@ -40,12 +43,12 @@ _BATCHES, _WARM_UP = 25, 6
 _ROUNDS, _QUICK_ROUNDS = 3, 1
 _LATENCY_S = 0.05
 _MAX_ADDED_MS = 110.0
-_DISK, _JOURNAL = "all on the disk", "journal in S3"
+_DISK, _JOURNAL, _SAME = "all on the disk", "journal in S3", "journal in S3, everything kept"
 _PLAIN, _ALL = "checkpoint in S3, without Penstock", "checkpoint and journal in S3"
 
 
 def run(*, quick: bool, say: Say) -> Result:
-    """Run the four arms in turn, several times."""
+    """Run the five arms in turn, several times."""
     rounds = _QUICK_ROUNDS if quick else _ROUNDS
     medians_ms: dict[str, list[float]] = {}
     requests: dict[str, list[float]] = {}
@@ -58,7 +61,7 @@ def run(*, quick: bool, say: Say) -> Result:
         job.run(_DISK, 5)  # compiles the code
         s3.set(latency_s=_LATENCY_S)
         for number in range(rounds):
-            order = [_DISK, _JOURNAL, _PLAIN, _ALL]
+            order = [_DISK, _JOURNAL, _SAME, _PLAIN, _ALL]
             for arm in order if number % 2 else reversed(order):
                 say(f"round {number + 1} of {rounds}: {arm}")
                 s3.requests()
@@ -72,10 +75,11 @@ def run(*, quick: bool, say: Say) -> Result:
             "shortest round ms": min(medians_ms[arm]),
             "journal's requests per batch": statistics.median(requests[arm]),
         }
-        for arm in (_DISK, _JOURNAL, _PLAIN, _ALL)
+        for arm in (_DISK, _JOURNAL, _SAME, _PLAIN, _ALL)
     ]
     bars = [
         _bar("journal in S3 - on the disk, ms per batch", medians_ms[_JOURNAL], medians_ms[_DISK]),
+        _bar("the same where everything is kept", medians_ms[_SAME], medians_ms[_DISK]),
         _bar("checkpoint in S3: with Penstock - without, ms per batch", medians_ms[_ALL], medians_ms[_PLAIN]),
     ]
     return Result("stores", rows, bars)
@@ -92,8 +96,15 @@ def _hadoop_version() -> str:
     return jar.stem.rsplit("-", 1)[-1]
 
 
+class _Wavering(Controller):
+    """Never says the same twice in a row, and keeps nearly everything."""
+
+    def update(self, observation: Observation) -> Decision:
+        return Decision(1.0 if observation.batch_id % 2 else 0.999)
+
+
 class _Job:
-    """The job in its four forms; each run returns the milliseconds of its batches."""
+    """The job in its five forms; each run returns the milliseconds of its batches."""
 
     def __init__(self, spark: SparkSession, scratch: Path, s3: S3Server) -> None:
         self._spark, self._scratch, self._s3 = spark, scratch, s3
@@ -109,8 +120,8 @@ class _Job:
             return _time_batches(writer.option("checkpointLocation", checkpoint).start(), batches)
         from penstock.spark.shedder import Shedder  # noqa: PLC0415 - needs Spark
 
-        journal = f"{self._s3.url}/journal{number}" if arm == _JOURNAL else None
-        shedder = Shedder("1 min", controller="keep-all", journal=journal)
+        journal = f"{self._s3.url}/journal{number}" if arm in (_JOURNAL, _SAME) else None
+        shedder = Shedder("1 min", controller="keep-all" if arm == _SAME else _Wavering(60.0), journal=journal)
         counted = _count_by_key(shedder.gate(self._rows(), arrival="timestamp", identity="value"))
         query = shedder.foreach_batch(counted, _to_noop, checkpoint=checkpoint, output_mode="update")
         return _time_batches(query, batches, shedder)
