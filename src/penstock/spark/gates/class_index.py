@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from penstock.drop.priorities import Priorities
 from penstock.drop.shares import BucketShares, EqualShare, PriorityShares, Shares
+from penstock.spark.catalyst import compute
 from penstock.spark.columns import column_named
 from penstock.spark.gates.specification import Buckets, GateSpecification
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["ClassIndex", "class_index_of"]
 
@@ -31,9 +36,9 @@ class ClassIndex(ABC):
     def column(self) -> Column:
         """Return the index of a row's class: 0, 1, ..."""
 
-    def column_after(self, start: Column) -> Column:
+    def column_after(self, spark: SparkSession, start: Column) -> Column:
         """Return the index of a row's class, counted from a start."""
-        return start + self.column()
+        return compute(spark, "Add", start, self.column())
 
 
 class _OneClass(ClassIndex):
@@ -43,7 +48,7 @@ class _OneClass(ClassIndex):
     def column(self) -> Column:
         return F.lit(0)
 
-    def column_after(self, start: Column) -> Column:
+    def column_after(self, spark: SparkSession, start: Column) -> Column:  # noqa: ARG002 - other classes need it
         return start  # nothing for Spark to add up
 
 

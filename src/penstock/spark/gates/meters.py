@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from penstock.decision.events import MeterReading
 from penstock.drop.tables import to_micros
-from penstock.spark.catalyst import MeterPanel, RowMeter
+from penstock.spark.catalyst import MeterPanel, RowMeter, compute
 from penstock.spark.columns import MISSING_US, bigint
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class GateMeters:
     """
 
     def __init__(self, spark: SparkSession, arrival: str | None, base_s: float, index: ClassIndex, classes: int) -> None:
+        self._spark = spark
         self._arrival, self._base_ticks = arrival, to_micros(base_s) >> _TICK_SHIFT
         self._kept = RowMeter(spark)
         self._odd = RowMeter(spark)
@@ -85,7 +86,7 @@ class GateMeters:
 
     def _ticks(self, micros: Column) -> Column:
         """Return ticks since the base. Shifted first: the difference of any two times is no overflow then."""
-        since_base = F.shiftright(micros, _TICK_SHIFT) - bigint(self._base_ticks)
+        since_base = compute(self._spark, "Subtract", F.shiftright(micros, _TICK_SHIFT), bigint(self._base_ticks))
         return F.shiftright(F.shiftleft(since_base, 64 - _TICK_BITS), 64 - _TICK_BITS)
 
     def take(self) -> MeterReading:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import Column, DataFrame
@@ -16,7 +15,17 @@ from penstock.decision.gate_state import SlotGate
 from penstock.drop.hashing import gate_seed
 from penstock.drop.tables import BOUND_POWER, SLOT_SHIFT, KeepTable
 from penstock.drop.units import WholeKeys
-from penstock.spark.catalyst import ENTRIES, SCALE, RowMeter, Switch, TableCell, seeded_hash, tag_condition
+from penstock.spark.catalyst import (
+    ENTRIES,
+    SCALE,
+    RowMeter,
+    Switch,
+    TableCell,
+    compute,
+    seeded_hash,
+    tag_condition,
+    to_integer,
+)
 from penstock.spark.columns import MISSING_US, arrival_micros, bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
@@ -148,7 +157,7 @@ class RowFilter:
         start, is_old = F.lit(ENTRIES + self.state.ring.columns), F.lit(False)
         if self._arrival is not None:
             start, is_old = self._start_by_batch(self._micros()), self._is_old(self._micros())
-        threshold = self._cell.threshold(self._index.column_after(start))
+        threshold = self._cell.threshold(self._index.column_after(self._spark, start))
         rows = df.where(~F.coalesce(self._bits(df) < threshold, F.lit(False)))
         return rows.withColumn(reason, F.when(is_old, F.lit(EXPIRED)).otherwise(F.lit(OVERLOAD)))
 
@@ -171,10 +180,11 @@ class RowFilter:
 
     def _threshold(self, row: _Row) -> Column:
         """Return the entry of a row. By arrival, one that has no arrival is always kept, so that a replay keeps it too."""
-        entry = self._cell.threshold(self._index.column_after(row.start))
+        entry = self._cell.threshold(self._index.column_after(self._spark, row.start))
         if row.share is not None:
-            power = reduce(operator.mul, [row.share] * BOUND_POWER)
-            entry = F.when(self._by_arrival.column(), entry * power).otherwise(entry)
+            power = reduce(partial(compute, self._spark, "Multiply"), [row.share] * BOUND_POWER)
+            bounded = compute(self._spark, "Multiply", entry, power)
+            entry = F.when(self._by_arrival.column(), bounded).otherwise(entry)
         if row.micros is None or not self._may_lack_arrival:
             return entry
         has_none = self._by_arrival.column() & (row.micros == bigint(MISSING_US))
@@ -196,13 +206,17 @@ class RowFilter:
     def _start_by_slot(self, micros: Column) -> Column:
         columns = self.state.ring.columns
         slot = F.shiftright(micros, SLOT_SHIFT)
-        age = F.least(F.greatest(slot - self._cell.oldest(), bigint(0)), self._cell.last()).cast("int")
-        return (age if columns == 1 else age * F.lit(columns)) + F.lit(ENTRIES)
+        since = compute(self._spark, "Subtract", slot, self._cell.oldest())
+        age = to_integer(self._spark, F.least(F.greatest(since, bigint(0)), self._cell.last()))
+        first = age if columns == 1 else compute(self._spark, "Multiply", age, F.lit(columns))
+        return compute(self._spark, "Add", first, F.lit(ENTRIES))
 
     def _share_by_rank(self, start: Column) -> Column:
         """One up to the bound of the row's slot, then bound over rank. Its twin, with the power, is ``tables.share_by_rank``."""
-        bound = self._cell.threshold(start + F.lit(self._classes)) * F.lit(1.0 / SCALE)  # a power of two: exact, as a division is
-        return F.least(F.lit(1.0), bound / RowMeter(self._spark).rank().cast("double"))
+        entry = self._cell.threshold(compute(self._spark, "Add", start, F.lit(self._classes)))
+        bound = compute(self._spark, "Multiply", entry, F.lit(1.0 / SCALE))  # a power of two: exact, as a division is
+        rank = RowMeter(self._spark).rank().cast("double")  # from one on
+        return F.least(F.lit(1.0), compute(self._spark, "Divide", bound, rank))
 
     def _micros(self) -> Column:
         assert self._arrival is not None  # noqa: S101 - callers have checked it

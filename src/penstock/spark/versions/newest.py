@@ -35,6 +35,12 @@ class Internals:
         """Return the Catalyst expression of a column."""
         return jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(column._jc)
 
+    def unchecked(self, jvm: Any) -> Any:
+        """Return how an expression computes that checks for no overflow, whatever the session's mode."""
+        expressions = jvm.org.apache.spark.sql.catalyst.expressions
+        allows_decimal_loss = True
+        return expressions.NumericEvalContext(expressions.EvalMode.LEGACY(), allows_decimal_loss)
+
     def call_site(self, column: Column) -> Any:
         """Return where a column was made; ``None`` where Spark does not note that."""
         java: Any = column._jc

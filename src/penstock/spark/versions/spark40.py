@@ -1,4 +1,4 @@
-"""Spark 4.0: another package for the statistics of event time, and no functions over Arrow arrays."""
+"""Spark 4.0: another package for the statistics of event time, plainer arithmetic, and no functions over Arrow arrays."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ class Spark40(Spark41):
         """Return the accumulator that Spark uses for watermarks."""
         package = jvm.org.apache.spark.sql.execution.streaming
         return package.EventTimeStatsAccum(package.EventTimeStats(-(2**63), 2**63 - 1, 0.0, 0))
+
+    def unchecked(self, jvm: Any) -> Any:
+        """Return how an expression computes that checks for no overflow, whatever the session's mode."""
+        return jvm.org.apache.spark.sql.catalyst.expressions.EvalMode.LEGACY()
 
     def arrow_udf(self, function: Callable[..., Any], result: str) -> Any:
         """Return a function over iterators of tuples of Arrow arrays as one over pandas series."""
