@@ -86,6 +86,35 @@ def test_by_batch_old_rows_have_entries_of_their_own(spark: SparkSession, is_bou
     assert reading.from_future == passes[8_001:].sum()
 
 
+@pytest.mark.parametrize("by_arrival", [False, True])
+def test_its_code_is_as_short_as_in_a_session_without_checks(spark: SparkSession, by_arrival: bool) -> None:
+    """In ANSI mode Spark checks each operation, and keeps a stack trace for each expression that it sends to executors."""
+    df = rows(spark)
+    for options in ({"is_bounded": None}, {"priorities": Priorities("kind", {0: 10, 1: 3, 2: 1})}):
+        _, gated = build(df, by_arrival=by_arrival, **options)
+        debug: Any = getattr(spark._jvm.org.apache.spark.sql.execution.debug, "package")  # type: ignore[union-attr]  # noqa: B009
+        plain, ours = (debug.codegenString(each._jdf.queryExecution().executedPlan()).count("errCtx") for each in (df, gated))
+        assert ours == plain
+        assert len(call_sites(gated)) <= len(call_sites(df)) + 1
+
+
+def call_sites(df: DataFrame) -> set[str]:
+    """The stack traces that come with the plan of a DataFrame."""
+    sites = set()
+    nodes = [df._jdf.queryExecution().executedPlan()]
+    while nodes:
+        node = nodes.pop()
+        if node.getClass().getName().endswith("Exec"):
+            inner = node.expressions()
+            nodes += [inner.apply(number) for number in range(inner.size())]
+        trace = node.origin().stackTrace()
+        if trace.isDefined():
+            sites.add(str([str(frame) for frame in trace.get()]))
+        inner = node.children()
+        nodes += [inner.apply(number) for number in range(inner.size())]
+    return sites
+
+
 def test_by_batch_strange_arrival_times_lose_nothing(spark: SparkSession) -> None:
     """Null, the epoch, before it, the last microsecond of the year 9999: none breaks a sum, and no null is old."""
     times = [None, 0, -5, -62_135_596_800_000_000, 253_402_300_799_999_999, int(BASE_S * 1e6), int(BASE_S * 1e6) + 5]
