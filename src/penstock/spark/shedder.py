@@ -189,7 +189,7 @@ class Shedder:
         bounded
             For queries set by arrival, where the size of a batch is not known before it runs: of the rows beyond what is
             expected, by their rank in the partition, fewer and fewer are kept, so that no burst makes a batch take much longer
-            than it may. There it costs about 5 ns per row, and is the default for gates of rows that say when they arrived.
+            than it may. There it costs about 3 ns per row, and is the default for gates of rows that say when they arrived.
         shed_to
             Where shed rows go, by batch only: a directory (Parquet), ``{"format": "kafka", "topic": ..., "servers": ...}``, or
             ``"offsets"`` for rows that stay in Kafka, to be found again by ``penstock shed-offsets``.
