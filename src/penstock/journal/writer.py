@@ -165,6 +165,7 @@ class DirectWriter(JournalWriter):
         """Fold all files into one and remove them. A crash in between leaves both, with the same content."""
         old = list_numbered(self.store)
         self._write(self.fold(), is_compact=True)
+        self._unsynced = []  # it has them, perhaps as totals
         for name in old:
             self.store.delete(name)
         self._since_compaction = 0

@@ -215,6 +215,19 @@ def test_a_power_cut_takes_only_what_came_after_the_last_sync(kinds: list[str], 
     assert len(kinds[:cut]) - len(synced) <= 17
 
 
+def test_what_was_folded_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts that wait for the next decision may be totals by then."""
+    monkeypatch.setattr("penstock.journal.writer.COMPACT_EVERY", 8)
+    journal = Journal(tmp_path, "job", retain=2)
+    for number in range(100):
+        journal.append(batch(number))
+    journal.append(decision(100))
+    journal.close()
+    state = read_journal(tmp_path)
+    assert state.totals()["in"] == (1000, 400)
+    assert state.compacted_batches + len(state.batches) == 100
+
+
 def test_no_journal_there(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="there is no journal in"):
         read_journal(tmp_path / "nothing")
