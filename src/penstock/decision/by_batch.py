@@ -13,7 +13,7 @@ from penstock.control.base import Controller, Decision, Observation
 from penstock.decision.core import CLOCK_TOLERANCE_S, QueryCore, prepend
 from penstock.decision.events import BatchEnded, BatchPlanned, BatchTimes
 from penstock.decision.gate_state import GateState
-from penstock.decision.instructions import Append, Instruction, Publish, Warn
+from penstock.decision.instructions import Append, AppendLater, Instruction, Publish, Warn
 from penstock.drop.tables import NEVER, to_micros
 from penstock.journal.records import BatchRecord, DecisionRecord, OlderRows
 from penstock.journal.state import JournalState
@@ -53,6 +53,12 @@ class ByBatch(QueryCore):
         self._last: BatchRecord | None = None
         self._expired_arrival_s: float | None = None
         self._keeps: dict[str, float] = {}  # of single gates, as the controller last said
+        self._in_force: DecisionRecord | None = None
+        self._open_batch: int | None = None
+
+    def leave_open(self, batch_id: int | None) -> None:
+        """Say which batch the engine has planned and not committed, before ``restore``; ``None`` if there is none."""
+        self._open_batch = batch_id
 
     def restore(self, state: JournalState) -> list[Instruction]:
         """Continue where the journal ends: windows keep their fates, and the last table is in force again."""
@@ -148,19 +154,25 @@ class ByBatch(QueryCore):
         return self._publish(decision, now_s)
 
     def stand_in(self, decision: DecisionRecord) -> DecisionRecord | None:
-        """Return the last decision, which stays in force, for the batch of one that could not be made durable."""
-        last = self._memory.decisions[-1] if self._memory.decisions else None
+        """Return the decision in force, which stays so, for the batch of one that could not be made durable."""
+        last = self._in_force
         if last is None or last.batch_id is None or decision.batch_id is None or not self._fits(last):
             return None
         return replace(last, batch_id=decision.batch_id, controller=None, windows=None)
 
     def repeat(self, batch_id: int) -> list[Instruction]:
-        """Return the last decision for a later batch that has none of its own, since it was in force when the batch ran."""
-        repeated = self.stand_in(DecisionRecord({}, self.keep, batch_id=batch_id))
-        is_later = repeated is not None and (self._memory.decisions[-1].batch_id or 0) < batch_id
-        return [Append((repeated,))] if repeated is not None and is_later else []
+        """Return the last decision for a later batch that has none of its own: it was in force when the batch ran, if it did.
+
+        It is durable, so that a replay depends on no write.
+        """
+        last = self._in_force
+        if last is None or last.batch_id is None or last.batch_id >= batch_id:
+            return []
+        repeated = replace(last, batch_id=batch_id, controller=None, windows=None)
+        return [AppendLater((repeated,)), *self._warn_unfit(repeated)]
 
     def _publish(self, decision: DecisionRecord, now_s: float | None) -> list[Instruction]:
+        self._in_force = decision
         if self._fits(decision):
             self.keep = decision.keep
         latest = NEVER if now_s is None else to_micros(now_s + CLOCK_TOLERANCE_S)

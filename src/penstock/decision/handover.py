@@ -150,14 +150,16 @@ class ContinuedByBatch(ByBatch):
     ) -> None:
         super().__init__(gates, controller, label, is_warm=is_warm, max_loss=max_loss)
         self._slot_gates = tuple(slot_gates)
-        self._open_batch = open_batch
+        self.leave_open(open_batch)
         self._repeated_batch: int | None = None
         self._is_by_slots = False
+        self._has_table: set[str] = set()  # gates that the last run by batch left a table for
         self._durable: DecisionRecord | None = None  # the last one that this run has made durable, or one that says the same
 
     def restore(self, state: JournalState) -> list[Instruction]:
         """Continue where the journal ends; after a run by arrival its slots are in force until the query is about to start."""
         instructions = super().restore(state)
+        self._has_table = {each.gate for each in instructions if isinstance(each, Publish) and not was_by_arrival(state)}
         decision = None if self._open_batch is None else state.decision_for(self._open_batch)
         if decision is not None:
             self._refuse_lost_ages(decision)
@@ -188,10 +190,13 @@ class ContinuedByBatch(ByBatch):
                 )
 
     def get_ready(self) -> list[Instruction]:
-        """The query is about to start: unless a batch of the run by arrival is open, slots are no longer needed."""
-        return [] if self._open_batch is not None else self._leave_slots()
+        """The query is about to start: unless a batch of the run by arrival is open, slots are no longer needed.
 
-    def _leave_slots(self) -> list[Instruction]:
+        The table of the last run by batch stays in force until the first decision is durable.
+        """
+        return [] if self._open_batch is not None else [each for each in self._leave_slots() if each.gate not in self._has_table]
+
+    def _leave_slots(self) -> list[Publish]:
         """An engine plans a batch before it asks for its table, and the kind of table is part of the plan."""
         return [Publish(gate.name, (gate.everything(),)) for gate in self._slot_gates]
 
@@ -200,7 +205,7 @@ class ContinuedByBatch(ByBatch):
         if batch_id != self._open_batch:
             return []
         self._open_batch = None
-        return self._leave_slots()
+        return [*self._leave_slots()]
 
     def plan_batch(self, event: BatchPlanned) -> list[Instruction]:
         """Return the table of the batch; of the batch that was left open, the slots."""

@@ -164,9 +164,9 @@ class JournalPoll:
         followed = self._followed[location]
         last = max(followed.state.batches, default=-1)
         decided = followed.state.decisions[-1].batch_id if followed.state.decisions else None
-        changed_s, committed = _changed_s(location), _last_committed(location)
+        changed_s, committed = _changed_s(location), _last_number(location, "commits")
         gauges = {
-            "batch_start": changed_s if decided is not None and decided > last else None,
+            "batch_start": None if decided is None else changed_s if decided > last else _open_since_s(location, last),
             "last_write": changed_s,
             "active": None,  # a journal does not say whether its job runs
             "failing": None if committed is None else float(committed > last),
@@ -213,11 +213,20 @@ def _changed_s(location: str) -> float | None:
     return open_store(location, "the journal").changed_s()
 
 
-def _last_committed(location: str) -> int | None:
-    """Return the last batch that Spark has committed, where the journal lies in the query's checkpoint."""
+def _last_number(location: str, folder: str) -> int | None:
+    """Return the last batch in a log of Spark's, where the journal lies in the query's checkpoint."""
     try:
-        return max(
-            (int(file.name) for file in (Path(location).parent / "commits").iterdir() if file.name.isdigit()), default=None
-        )
+        return max((int(file.name) for file in (Path(location).parent / folder).iterdir() if file.name.isdigit()), default=None)
+    except OSError:
+        return None
+
+
+def _open_since_s(location: str, last: int) -> float | None:
+    """Return when a batch was planned that is still open; its decision may be written later, if it says the same as the last."""
+    planned = _last_number(location, "offsets")
+    if planned is None or planned <= max(last, _last_number(location, "commits") or -1):
+        return None
+    try:
+        return (Path(location).parent / "offsets" / str(planned)).stat().st_mtime
     except OSError:
         return None

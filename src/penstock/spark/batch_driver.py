@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.control.base import GateCount
 from penstock.decision import BatchEnded, BatchPlanned, ByBatch, MeterReading
 from penstock.errors import PenstockError
+from penstock.journal import Journal
 from penstock.journal.records import OutputRecord
 from penstock.spark.checkpoint import Checkpoint, parse_offsets
 from penstock.spark.gates import Gate
@@ -305,6 +306,11 @@ class BatchDriver(QueryDriver):
             self.guard("close a batch", self._close, batch_id)
         finally:
             self._between_batches.set()
+
+    def check_journal(self, journal: Journal) -> None:
+        """Tell the core which batch was left open, now that nobody else can run one."""
+        super().check_journal(journal)
+        self.core.leave_open(self.open_batch)
 
     def attach(self, query: StreamingQuery) -> None:
         """Take a query that has started."""

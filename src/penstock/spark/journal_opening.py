@@ -32,9 +32,16 @@ def open_journal(driver: QueryDriver, root: str | None, checkpoint: str | None, 
         return
     store = open_session_store(df.sparkSession, checkpoint, "the checkpoint")
     known = Checkpoint(store)
-    query_id, committed = known.query_id(), known.list_committed()
-    driver.open_batch, driver.last_committed = find_open_batch(store), max(committed, default=None)
-    driver.first_batch = max(committed, default=-1) + 1
+    query_id = known.query_id()
+    committed: list[int] = []
+
+    def look() -> None:
+        # Only once the journal is held: a job that had it, and has died since, may have run batches until then.
+        committed.extend(known.list_committed())
+        driver.open_batch, driver.last_committed = find_open_batch(store), max(committed, default=None)
+        driver.first_batch = max(committed, default=-1) + 1
+
+    driver.look_at_checkpoint = look
     driver.open_journal(find_journal(driver, root, checkpoint), query_id, is_new=query_id is None)
     driver.recount = partial(recount, df, output_mode, known, gates=list(driver.gates.values()))
     driver.count_again(list_uncounted(driver.journal.state, committed))

@@ -55,6 +55,8 @@ class QueryDriver(ABC):
         """The last batch that Spark has committed; it may not be counted yet."""
         self.first_batch: int | None = None
         """The first batch that this run may bring; ``None`` where the checkpoint is not known before the query runs."""
+        self.look_at_checkpoint: Callable[[], None] = lambda: None
+        """Sets the three above, once the journal is held."""
         self.layout: str | None = None
         """How sources cut a batch into partitions, where the ranks of rows count."""
         self.recount: Recount | None = None
@@ -120,6 +122,7 @@ class QueryDriver(ABC):
         self._journal = journal
         self.describe_query()
         try:
+            self.look_at_checkpoint()
             self.check_journal(journal)
             self._observers = Observers(self.exporters, self.label, journal.state)
             self.carry_out(self.core.restore(journal.state))

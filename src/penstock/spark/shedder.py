@@ -27,7 +27,6 @@ from penstock.metrics import build_exporters
 from penstock.spark.accumulator_metrics import AccumulatorExporter
 from penstock.spark.arrival_driver import ArrivalDriver, build_arrival_driver
 from penstock.spark.batch_driver import BatchDriver, BatchFunction
-from penstock.spark.checkpoint import find_open_batch
 from penstock.spark.connect.connect_gate import build_connect_gate
 from penstock.spark.connect.detection import is_connect, refuse_connect
 from penstock.spark.connect.pipelines import PipelineFollower, call_outside_pipeline, core_of_flow, is_in_pipeline
@@ -362,7 +361,6 @@ class Shedder:
             self._registry.label(settings.name),
             max_loss=self._max_loss,
             slot_gates=[gate.state for gate in gates if gate.has_slots],  # type: ignore[misc] # those have slots
-            open_batch=find_open_batch(settings.find_store()),
         )
         driver = BatchDriver(gates[0].spark, add_letters(function, gates), gates, core, is_paced=settings.is_paced)
         self._registry.refuse_taken_gates(driver)

@@ -73,6 +73,7 @@ def test_a_batch_left_open_by_batch_has_its_own_decision_or_the_last_one() -> No
     driver = start(*SLOTS, last, open_batch=8)
     plan(driver, 8)
     assert judge(driver, 50, 250) == [0.75] * 2
+    end(driver, 8)
     assert driver.journal.decision_for(8) == replace(last, batch_id=8)
     plan(driver, 9)
     assert judge(driver, 50, 250) == [0.125] * 2
@@ -154,11 +155,51 @@ def test_after_a_write_that_failed_the_next_decision_is_waited_for() -> None:
 def test_a_batch_that_was_committed_without_a_decision_had_the_last_one() -> None:
     last = DecisionRecord({"in": (0.75,)}, 0.75, batch_id=7)
     driver = start(last, open_batch=None)
+    driver.is_disk_full = True  # it can be counted again all the same
     driver.carry_out(driver.core.repeat(8))
     assert judge(driver, 50) == [0.75]
+    driver.is_disk_full = False
+    end(driver, 8)
     assert driver.journal.decision_for(8) == replace(last, batch_id=8)
     assert driver.core.repeat(8) == driver.core.repeat(6) == []
     assert start(*SLOTS, open_batch=None).core.repeat(8) == [], "by arrival its slots say it"
+
+
+def test_the_replay_of_a_batch_depends_on_no_write() -> None:
+    """It has the last table from the start of the query on, and a full disk does not change that."""
+    driver = start(*SLOTS, DecisionRecord({"in": (0.75,)}, 0.75, batch_id=7), open_batch=8)
+    driver.carry_out(driver.core.get_ready())
+    assert judge(driver, 50) == [0.75]
+    driver.is_disk_full = True
+    plan(driver, 8)
+    assert judge(driver, 50) == [0.75]
+
+
+def test_a_batch_without_a_decision_is_replayed_beside_a_new_gate() -> None:
+    gates = [SlotGate(name, EqualShare()) for name in ("in", "new")]
+    core = ContinuedByBatch(gates, Scripted(0.125), is_warm=True, slot_gates=gates, open_batch=8)
+    state = JournalState(decisions=[DecisionRecord({"in": (0.75,)}, 0.75, batch_id=7)])
+    driver = MemoryDriver(core, state).restore()
+    driver.carry_out(core.get_ready())
+    plan(driver, 8)
+    assert judge(driver, 50) == [0.75]
+    assert driver.published["new"][0].lookup(np.array([50])).tolist() == [1.0]
+    (warning,) = driver.warnings
+    assert "gate 'new': the journal has a decision for batch 8 that does not fit" in warning
+
+
+def test_what_held_is_noted_though_a_failed_write_has_arrived() -> None:
+    driver = begin(0.5, 0.25, 0.125)
+    plan(driver, 0)
+    driver.is_disk_full = True
+    for batch_id in (1, 2):
+        with pytest.raises(JournalError):
+            plan(driver, batch_id)
+        driver.journal.add(DecisionRecord({"in": (0.25,)}, 0.25, batch_id=batch_id))  # its answer was lost
+    driver.is_disk_full = False
+    end(driver, 2)
+    assert judge(driver, 50) == [0.5]
+    assert [driver.journal.decision_for(batch_id).keep for batch_id in (1, 2)] == [0.5, 0.5]  # type: ignore[union-attr]
 
 
 def test_what_passes_by_is_always_waited_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,26 @@ def test_a_journal_is_followed(tmp_path: Path) -> None:
     assert tally.histograms["delay"].count == 1
     assert tally.histograms["duration"].count == 2
     assert "batch_start" not in now
+    journal.close()
+
+
+def test_a_batch_without_a_decision_of_its_own_has_begun(tmp_path: Path) -> None:
+    """A decision that says the same as the last one is written when the batch ends. Spark's logs tell that it runs."""
+    book = TallyBook()
+    poll = JournalPoll([tmp_path], [book])
+    journal = Journal(tmp_path / "job" / "penstock", "me")
+    journal.append(DecisionRecord({"in": (1.0,)}, 1.0, batch_id=0), batch(0))
+    for folder, numbers in (("offsets", (0, 1)), ("commits", (0,))):
+        (tmp_path / "job" / folder).mkdir()
+        for number in numbers:
+            (tmp_path / "job" / folder / str(number)).touch()
+    os.utime(tmp_path / "job" / "offsets" / "1", (50.0, 50.0))
+    poll.refresh()
+    (tally,) = book.tallies
+    assert values(tally)["batch_start"] == 50.0
+    (tmp_path / "job" / "commits" / "1").touch()
+    poll.refresh()
+    assert "batch_start" not in values(tally)
     journal.close()
 
 
