@@ -29,8 +29,8 @@ log = logging.getLogger("penstock")
 class Journal:
     """The journal of one job, open for writing.
 
-    On a disk, everything is durable once it is appended. Far away, where a write takes a request over the network, only what has
-    a decision in it is; the rest follows in a moment, so that a batch waits for one request.
+    On a disk, everything is durable once it is appended, but for ``syncs_counts``. Far away, where a write takes a request over
+    the network, only what has a decision in it is; the rest follows in a moment, so that a batch waits for one request.
 
     Parameters
     ----------
@@ -40,6 +40,9 @@ class Journal:
         The job that the journal belongs to.
     retain
         How many batches compaction leaves in full.
+    syncs_counts
+        Whether a batch's counts are on the disk at once; else with the next decision, which is faster. A power cut may take the
+        last ones then, and they must be counted again.
     writer
         What writes the files; by default as the store needs it.
 
@@ -55,11 +58,12 @@ class Journal:
         owner: str | None = None,
         *,
         retain: int = 4096,
+        syncs_counts: bool = True,
         writer: JournalWriter | None = None,
     ) -> None:
         if writer is None:
             store = open_store(location, "the journal")
-            writer = QueuedWriter(store, retain) if store.is_remote else DirectWriter(store, retain)
+            writer = QueuedWriter(store, retain) if store.is_remote else DirectWriter(store, retain, syncs_counts=syncs_counts)
         self._writer = writer
         self._about: dict[str, Any] = {}
         writer.open()

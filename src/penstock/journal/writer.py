@@ -1,8 +1,9 @@
 """How records get into a journal's files: at once, where a write takes a millisecond.
 
-A file with a decision is synced to the disk before the decision takes effect. Counts alone are not: they are written again with
-the next decision, so a batch waits for the disk once. A power cut in between takes back the counts of one batch, and Spark's
-commit of it, which is not synced either; if only the counts are gone, the next start counts the batch again.
+A file with a decision is synced to the disk before the decision takes effect. Counts alone need not be: they are written again
+with the next decision, so a batch waits for the disk once. A power cut in between takes back the counts of one batch, and Spark's
+commit of it, which is not synced either. If only the counts are gone, the batch must be counted again, so this is for queries
+whose next start can do that.
 """
 
 from __future__ import annotations
@@ -97,10 +98,11 @@ class JournalWriter(ABC):
 
 
 class DirectWriter(JournalWriter):
-    """Writes in the thread that appends, on a disk of this machine."""
+    """Writes in the thread that appends, on a disk of this machine; ``syncs_counts`` even where no decision is among them."""
 
-    def __init__(self, store: Store, retain: int) -> None:
+    def __init__(self, store: Store, retain: int, *, syncs_counts: bool = True) -> None:
         super().__init__(store, retain)
+        self._syncs_counts = syncs_counts
         self._hold = store.hold()
         self._unsaved: list[Line] = []
         self._unsynced: list[Line] = []  # in a file, but maybe not on the disk yet
@@ -135,7 +137,7 @@ class DirectWriter(JournalWriter):
 
     def _append(self, lines: list[Line], *, is_synced: bool) -> None:
         together = self._unsaved + lines
-        is_synced = is_synced or len(self._unsynced) >= _MOST_UNSYNCED
+        is_synced = is_synced or self._syncs_counts or len(self._unsynced) >= _MOST_UNSYNCED
         again = _without(self._unsynced, together) if is_synced else []
         try:
             self._write(seal(again + together), is_synced=is_synced)

@@ -367,10 +367,9 @@ class BatchDriver(QueryDriver):
 
     def prepare_recount(self, batch_id: int) -> None:
         """Put the table in force that a committed batch had."""
-        if self.journal.state.decision_for(batch_id) is not None:
-            self.carry_out(self.core.plan_batch(BatchPlanned(batch_id, self.now_s())))
-        else:
-            self.carry_out(self.core.repeat(batch_id))
+        is_decided = self.journal.state.decision_for(batch_id) is not None
+        again = self.core.plan_batch(BatchPlanned(batch_id, self.now_s())) if is_decided else self.core.repeat(batch_id)
+        self.carry_out(again)
 
     def stop(self) -> None:
         """Stop the query between two batches, not within the user's function, and after the last one is committed."""

@@ -42,6 +42,7 @@ def open_journal(driver: QueryDriver, root: str | None, checkpoint: str | None, 
         driver.first_batch = max(committed, default=-1) + 1
 
     driver.look_at_checkpoint = look
+    driver.can_count_again = True
     driver.open_journal(find_journal(driver, root, checkpoint), query_id, is_new=query_id is None)
     driver.recount = partial(recount, df, output_mode, known, gates=list(driver.gates.values()))
     driver.count_again(list_uncounted(driver.journal.state, committed))

@@ -59,6 +59,8 @@ class QueryDriver(ABC):
         """Sets the three above, once the journal is held."""
         self.layout: str | None = None
         """How sources cut a batch into partitions, where the ranks of rows count."""
+        self.can_count_again = False
+        """Whether the next start finds batches that were not counted, and counts them."""
         self.recount: Recount | None = None
         """Runs a committed batch once more to count it, where the query's DataFrame is known."""
         self.exporters: Sequence[Exporter] = ()
@@ -112,7 +114,7 @@ class QueryDriver(ABC):
 
     def open_journal(self, location: str | Store, query_id: str | None, *, is_new: bool) -> None:
         """Open the journal and continue where it ends."""
-        journal = Journal(location, query_id)
+        journal = Journal(location, query_id, syncs_counts=not self.can_count_again)
         if is_new and query_id is None and (owner := journal.state.owner.get("job")) is not None:
             journal.close()
             raise JournalError(
