@@ -19,7 +19,7 @@ from penstock import AgeRule, Controller, Decision, Observation, Shedder, WholeK
 from penstock.spark.session import local_session
 
 RATE, DURATION_S = 400.0, 600.0
-KEEPS = (1.0, 0.5, 0.15, 0.75, 0.3, 0.9, 0.05)
+KEEPS = (0.5, 0.15, 1.0, 0.75, 0.3, 0.9, 0.05)
 KEYS = 200
 FLOOR = 0.1
 FULL = (1000.0, 200.0, None, 400.0)
