@@ -54,11 +54,9 @@ class ByBatch(QueryCore):
         self._expired_arrival_s: float | None = None
         self._keeps: dict[str, float] = {}  # of single gates, as the controller last said
         self._in_force: DecisionRecord | None = None
-        self._open_batch: int | None = None
 
     def leave_open(self, batch_id: int | None) -> None:
         """Say which batch the engine has planned and not committed, before ``restore``; ``None`` if there is none."""
-        self._open_batch = batch_id
 
     def restore(self, state: JournalState) -> list[Instruction]:
         """Continue where the journal ends: windows keep their fates, and the last table is in force again."""
@@ -158,7 +156,7 @@ class ByBatch(QueryCore):
         last = self._in_force
         if last is None or last.batch_id is None or decision.batch_id is None or not self._fits(last):
             return None
-        return replace(last, batch_id=decision.batch_id, controller=None, windows=None)
+        return _for_batch(last, decision.batch_id)
 
     def repeat(self, batch_id: int) -> list[Instruction]:
         """Return the last decision for a later batch that has none of its own: it was in force when the batch ran, if it did.
@@ -168,7 +166,7 @@ class ByBatch(QueryCore):
         last = self._in_force
         if last is None or last.batch_id is None or last.batch_id >= batch_id:
             return []
-        repeated = replace(last, batch_id=batch_id, controller=None, windows=None)
+        repeated = _for_batch(last, batch_id)
         return [AppendLater((repeated,)), *self._warn_unfit(repeated)]
 
     def _publish(self, decision: DecisionRecord, now_s: float | None) -> list[Instruction]:
@@ -212,3 +210,8 @@ class ByBatch(QueryCore):
         if times is None or self._last is None or self._last.end_s is not None:
             return []
         return [Append((replace(self._last, start_s=times.start_s, end_s=times.end_s, busy_s=times.busy_s),))]
+
+
+def _for_batch(decision: DecisionRecord, batch_id: int) -> DecisionRecord:
+    """Return a decision once more, for another batch."""
+    return replace(decision, batch_id=batch_id, controller=None, windows=None)

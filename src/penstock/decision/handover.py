@@ -132,8 +132,6 @@ class ContinuedByBatch(ByBatch):
         As in ``ByBatch``.
     slot_gates
         Those of the gates that may have been set by arrival.
-    open_batch
-        The batch that the engine has planned and not committed; ``None`` if there is none.
 
     """
 
@@ -146,15 +144,18 @@ class ContinuedByBatch(ByBatch):
         is_warm: bool = False,
         max_loss: float = 1.0,
         slot_gates: Sequence[SlotGate] = (),
-        open_batch: int | None = None,
     ) -> None:
         super().__init__(gates, controller, label, is_warm=is_warm, max_loss=max_loss)
         self._slot_gates = tuple(slot_gates)
-        self.leave_open(open_batch)
+        self._open_batch: int | None = None
         self._repeated_batch: int | None = None
         self._is_by_slots = False
         self._has_table: set[str] = set()  # gates that the last run by batch left a table for
         self._durable: DecisionRecord | None = None  # the last one that this run has made durable, or one that says the same
+
+    def leave_open(self, batch_id: int | None) -> None:
+        """Say which batch the engine has planned and not committed, before ``restore``; ``None`` if there is none."""
+        self._open_batch = batch_id
 
     def restore(self, state: JournalState) -> list[Instruction]:
         """Continue where the journal ends; after a run by arrival its slots are in force until the query is about to start."""

@@ -165,8 +165,9 @@ class JournalPoll:
         last = max(followed.state.batches, default=-1)
         decided = followed.state.decisions[-1].batch_id if followed.state.decisions else None
         changed_s, committed = _changed_s(location), _last_number(location, "commits")
+        done = last if committed is None else max(last, committed)
         gauges = {
-            "batch_start": None if decided is None else changed_s if decided > last else _open_since_s(location, last),
+            "batch_start": None if decided is None else changed_s if decided > last else _open_since_s(location, done),
             "last_write": changed_s,
             "active": None,  # a journal does not say whether its job runs
             "failing": None if committed is None else float(committed > last),
@@ -221,10 +222,10 @@ def _last_number(location: str, folder: str) -> int | None:
         return None
 
 
-def _open_since_s(location: str, last: int) -> float | None:
+def _open_since_s(location: str, done: int) -> float | None:
     """Return when a batch was planned that is still open; its decision may be written later, if it says the same as the last."""
     planned = _last_number(location, "offsets")
-    if planned is None or planned <= max(last, _last_number(location, "commits") or -1):
+    if planned is None or planned <= done:
         return None
     try:
         return (Path(location).parent / "offsets" / str(planned)).stat().st_mtime

@@ -32,7 +32,8 @@ SLOTS = [DecisionRecord({"in": (0.5,)}, 0.5, from_slot=100), DecisionRecord({"in
 
 def start(*decisions: DecisionRecord, open_batch: int | None) -> MemoryDriver:
     gate = SlotGate("in", EqualShare())
-    core = ContinuedByBatch([gate], Scripted(0.125), is_warm=True, slot_gates=[gate], open_batch=open_batch)
+    core = ContinuedByBatch([gate], Scripted(0.125), is_warm=True, slot_gates=[gate])
+    core.leave_open(open_batch)
     return MemoryDriver(core, JournalState(decisions=list(decisions))).restore()
 
 
@@ -177,7 +178,8 @@ def test_the_replay_of_a_batch_depends_on_no_write() -> None:
 
 def test_a_batch_without_a_decision_is_replayed_beside_a_new_gate() -> None:
     gates = [SlotGate(name, EqualShare()) for name in ("in", "new")]
-    core = ContinuedByBatch(gates, Scripted(0.125), is_warm=True, slot_gates=gates, open_batch=8)
+    core = ContinuedByBatch(gates, Scripted(0.125), is_warm=True, slot_gates=gates)
+    core.leave_open(8)
     state = JournalState(decisions=[DecisionRecord({"in": (0.75,)}, 0.75, batch_id=7)])
     driver = MemoryDriver(core, state).restore()
     driver.carry_out(core.get_ready())
@@ -231,7 +233,8 @@ def test_a_crash_at_any_moment_leaves_what_a_replay_needs(script: list[float | N
     if open_batch is None:
         return
     gate = SlotGate("in", EqualShare())
-    core = ContinuedByBatch([gate], Scripted(0.125), is_warm=True, slot_gates=[gate], open_batch=open_batch)
+    core = ContinuedByBatch([gate], Scripted(0.125), is_warm=True, slot_gates=[gate])
+    core.leave_open(open_batch)
     again = MemoryDriver(core, reread(driver.journal)).restore()
     if driver.journal.decisions:
         assert judge(again, 50) == ran_with, "in force at once, to count a batch that was committed"
@@ -255,7 +258,8 @@ def test_an_open_batch_with_a_decision_of_its_own_is_judged_by_that() -> None:
     """Refused by arrival, a run may have left a decision without a batch: the open batch still has its own."""
     gate = SlotGate("in", EqualShare())
     by_batch = DecisionRecord({"in": (0.25,)}, 0.25, batch_id=7)
-    core = ContinuedByBatch([gate], KeepAll(2.0), slot_gates=[gate], open_batch=7)
+    core = ContinuedByBatch([gate], KeepAll(2.0), slot_gates=[gate])
+    core.leave_open(7)
     state = JournalState(decisions=[by_batch, mark_by_arrival()])
     core.restore(state)
     (publish,) = core.plan_batch(BatchPlanned(7, now_s=10.0, rows={"source": 5}))
