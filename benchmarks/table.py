@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Bar, Result
-from penstock.drop.tables import KeepTable
+from penstock.drop.tables import SCALE, KeepTable, round_up
 from penstock.spark.fresh_session import fresh_session
 
 __all__ = ["run"]
@@ -28,14 +28,14 @@ def run(*, quick: bool, say: Say) -> Result:
     """Time the swaps and check the entries."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's own convention
 
-    from penstock.spark.catalyst import SCALE, TableCell  # noqa: PLC0415 - needs Spark
+    from penstock.spark.catalyst import ENTRIES, TableCell  # noqa: PLC0415 - needs Spark
 
     swaps = _QUICK_SWAPS if quick else _SWAPS
     generator = np.random.default_rng(1)
     times_ms, checks, correct = [], 0, 0
     with fresh_session("table", 1) as (spark, _):
         cell = TableCell(spark, KeepTable(0, np.ones((_ENTRIES, 1))))
-        plan = spark.range(0, _ENTRIES, 1, 1).select(cell.threshold(F.col("id").cast("int")).alias("entry"))
+        plan = spark.range(ENTRIES, ENTRIES + _ENTRIES, 1, 1).select(cell.threshold(F.col("id").cast("int")).alias("entry"))
         say(f"{swaps} swaps of {_ENTRIES:,} entries")
         for swap in range(swaps):
             table = KeepTable(0, generator.random((_ENTRIES, 1)))
@@ -45,7 +45,7 @@ def run(*, quick: bool, say: Say) -> Result:
             if swap % _CHECK_EVERY == 0:
                 entries = np.array([row.entry for row in plan.collect()])
                 checks += 1
-                correct += bool(np.array_equal(entries, table.keeps.ravel() * SCALE))
+                correct += bool(np.array_equal(entries, round_up(table.keeps.ravel()) * SCALE))
     median_ms = statistics.median(times_ms)
     row = {
         "entries": _ENTRIES,

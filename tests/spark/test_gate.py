@@ -22,6 +22,9 @@ from penstock.errors import PenstockError
 from penstock.journal.records import OlderRows
 from penstock.spark.gates import Gate, GateSpecification, build_gate
 from penstock.spark.plan_counts import PlanCounter
+from penstock.spark.versions import minor_version
+
+from .conftest import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +52,7 @@ def set_by_batch(gate: Gate, *entries: float) -> None:
 
 
 def ids(df: DataFrame) -> list[int]:
-    return sorted(df.select("id").toArrow()["id"].to_pylist())
+    return sorted(to_arrow(df.select("id"))["id"].to_pylist())
 
 
 def test_set_by_batch_it_keeps_what_the_twin_keeps(spark: SparkSession) -> None:
@@ -95,7 +98,8 @@ def test_its_code_is_as_short_as_in_a_session_without_checks(spark: SparkSession
         debug: Any = getattr(spark._jvm.org.apache.spark.sql.execution.debug, "package")  # type: ignore[union-attr]  # noqa: B009
         plain, ours = (debug.codegenString(each._jdf.queryExecution().executedPlan()).count("errCtx") for each in (df, gated))
         assert ours == plain
-        assert len(call_sites(gated)) <= len(call_sites(df)) + 1
+        if minor_version(spark.version) >= (4, 0):  # older ones note no call sites
+            assert len(call_sites(gated)) <= len(call_sites(df)) + 1
 
 
 def call_sites(df: DataFrame) -> set[str]:

@@ -16,10 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import TimestampType
 
 from penstock.drop.hashing import gate_seed
+from penstock.drop.tables import SCALE
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 from penstock.network.model import Input, Network, Operator
-from penstock.spark.catalyst import SCALE, seeded_hash
+from penstock.spark.catalyst import seeded_hash
 from penstock.spark.columns import column_named, quote_name
 
 if TYPE_CHECKING:

@@ -28,10 +28,12 @@ __all__ = [
     "KeepTable",
     "LEAST_BOUND",
     "NEVER",
+    "SCALE",
     "SLOTS",
     "SLOT_SHIFT",
     "SlotRing",
     "UNBOUNDED",
+    "round_up",
     "share_by_rank",
     "slot_of",
     "slot_start_s",
@@ -44,12 +46,24 @@ SLOTS = 8192
 """18 minutes; rows that arrived earlier share the oldest entry."""
 ALWAYS, NEVER = -(1 << 62), 1 << 62
 """Microseconds before and after all timestamps."""
+SCALE = 2.0**53
+"""How many numbers a hash can give. A row is kept if its number is below keep times this, rounded up: whole numbers are compared,
+which takes less time per row than doubles, whose NaNs and zeros Spark treats in a way of its own."""
 UNBOUNDED = 2.0**40
 """The number of rows kept in full that stands for all."""
 LEAST_BOUND = 2.0
 """The least number of rows that is kept in full: no keep is as large, so an entry shows whether it has a bound."""
 BOUND_POWER = 4
 """How fast the keep falls beyond that rank: a batch of any size keeps at most 1 + 1/3 of what it keeps in full."""
+
+
+def round_up(keeps: np.ndarray) -> np.ndarray:
+    """Return keeps as gates compare them: a whole number of hashes. The rows that are kept are the same as without it.
+
+    >>> round_up(np.array([0.5, 2.0**-60, 0.0])).tolist() == [0.5, 2.0**-53, 0.0]
+    True
+    """
+    return np.asarray(np.ceil(keeps * SCALE) / SCALE)
 
 
 def share_by_rank(rank: np.ndarray, full: np.ndarray | float) -> np.ndarray:
@@ -60,16 +74,19 @@ def share_by_rank(rank: np.ndarray, full: np.ndarray | float) -> np.ndarray:
     rank
         The rank of each row in its partition, from 0.
     full
-        How many rows of a partition are kept in full.
+        How many rows of a partition are kept in full; whole rows count.
 
     Examples
     --------
     >>> share_by_rank(np.array([0, 99, 199]), 100).tolist()
     [1.0, 1.0, 0.0625]
     """
-    share = np.minimum(1.0, full / (rank + 1.0))
-    # Not a power: the product that Spark computes, to the last bit.
-    return reduce(np.multiply, [share] * BOUND_POWER)
+    return np.asarray(np.minimum(1.0, _raise(np.floor(full)) / _raise(rank + 1.0)))
+
+
+def _raise(rank: np.ndarray) -> np.ndarray:
+    """Return the power of ranks, from one on, by which a keep falls: the product that Spark computes, to the last bit."""
+    return reduce(np.multiply, [rank] * BOUND_POWER)
 
 
 def _count_classes(entry: Sequence[float]) -> int:
@@ -134,7 +151,9 @@ class KeepTable:
         """
         ages = np.clip(slots - self.oldest, 0, len(self.keeps) - 1)
         keeps: np.ndarray = self.keeps[ages, class_index]
-        return keeps if ranks is None else keeps * share_by_rank(ranks, self.keeps[ages, -1])
+        if ranks is None:
+            return keeps
+        return np.asarray(round_up(keeps) * share_by_rank(ranks, self.keeps[ages, -1]))
 
     def lookup_arrivals(
         self, micros: np.ndarray, class_index: np.ndarray | int = 0, ranks: np.ndarray | None = None

@@ -17,7 +17,7 @@ import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from penstock.drop.tables import KeepTable
+from penstock.drop.tables import SCALE, KeepTable, round_up
 from penstock.spark.columns import bigint
 from penstock.spark.versions import internals_of
 
@@ -28,7 +28,6 @@ __all__ = [
     "ENTRIES",
     "MeterPanel",
     "RowMeter",
-    "SCALE",
     "Switch",
     "TableCell",
     "TimeMeter",
@@ -48,10 +47,6 @@ _VALUE = re.compile(r"value: (-?\d+)\)")
 """The sum in what an accumulator says of itself."""
 
 
-SCALE = 2.0**53
-"""A row passes if the top 53 bits of its hash are below keep times this number: no multiplication per row."""
-
-
 class TableCell:
     """A table of keep probabilities inside the plan of a running query, which the driver can replace between micro-batches.
 
@@ -59,17 +54,27 @@ class TableCell:
     whatever the size. Spark optimises each micro-batch and serialises its tasks again, so each carries the table in force,
     without a restart and without new code. The call that reads the table is declared nondeterministic; otherwise the optimiser
     would replace it by the current value. It checks no bounds, so the index must be right by construction.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    table
+        The first table in force.
+    keeps
+        How many columns of the table are keep probabilities; all others are bounds. With none at all, entries are doubles.
     """
 
-    def __init__(self, spark: SparkSession, table: KeepTable) -> None:
+    def __init__(self, spark: SparkSession, table: KeepTable, keeps: int = 1) -> None:
         self._spark, self._jvm = spark, _jvm(spark)
         self._array = self._jvm.org.apache.spark.sql.catalyst.expressions.UnsafeArrayData()
         self._base = self._jvm.org.apache.spark.unsafe.Platform.BYTE_ARRAY_OFFSET
+        self._keeps = keeps
         self.publish(table)
 
     def publish(self, table: KeepTable) -> None:
         """Put a table in force for every micro-batch that starts from now on."""
-        packed = _pack(table)
+        packed = _pack(table, self._keeps)
         self._array.pointTo(packed, self._base, len(packed))
 
     def oldest(self) -> Column:
@@ -85,11 +90,15 @@ class TableCell:
         return self._call("getLong", "long", F.lit(2))
 
     def threshold(self, element: Column) -> Column:
-        """Return an entry of the table in force: keep times ``SCALE``. The first one is element ``ENTRIES``."""
-        return self._call("getDouble", "double", element)
+        """Return a keep of the table in force: a bigint, keep times ``SCALE``. The first entry is element ``ENTRIES``."""
+        return self._call("getLong", "long", element)
+
+    def bound(self, element: Column) -> Column:
+        """Return an entry of the table in force that is a bound: a bigint."""
+        return self._call("getLong", "long", element)
 
     def whole(self) -> Column:
-        """Return the table in force as an array of doubles, to be read with ``unpack``."""
+        """Return a table without keeps as an array of doubles, to be read with ``unpack``."""
         expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
         kind = self._jvm.org.apache.spark.sql.types.DataType.fromJson(
             '{"type": "array", "elementType": "double", "containsNull": false}'
@@ -147,18 +156,21 @@ ENTRIES = 3
 """Elements of a table before its entries."""
 
 
-def _pack(table: KeepTable) -> bytearray:
+def _pack(table: KeepTable, keeps: int) -> bytearray:
     """Lay a table out as a Spark array without nulls: the length, one null bit per element in whole words, then 8 bytes each."""
-    thresholds = np.ascontiguousarray(table.keeps.ravel() * SCALE, dtype="<f8")
-    length = ENTRIES + len(thresholds)
+    entries = np.array(table.keeps, dtype="<f8")
+    if keeps:  # whole numbers
+        entries.view("<i8")[:, keeps:] = np.floor(entries[:, keeps:])
+        entries.view("<i8")[:, :keeps] = round_up(entries[:, :keeps]) * SCALE
+    length = ENTRIES + entries.size
     null_words = (length + 63) // 64
     header = struct.pack("<qqq", table.oldest, table.latest, len(table.keeps) - 1)
-    return bytearray(struct.pack("<q", length) + bytes(8 * null_words) + header + thresholds.tobytes())
+    return bytearray(struct.pack("<q", length) + bytes(8 * null_words) + header + entries.tobytes())
 
 
 def unpack(whole: np.ndarray) -> np.ndarray:
-    """Return the entries of a table from what ``TableCell.whole`` gave: scaled by a power of two, so to the last bit."""
-    return np.asarray(whole[ENTRIES:] / SCALE)
+    """Return the entries of a table from what ``TableCell.whole`` gave."""
+    return whole[ENTRIES:]
 
 
 class RowMeter:

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.drop.tables import ALWAYS, NEVER, SLOT_SHIFT, SLOTS, BatchTable, SlotRing, slot_of, slot_start_s, to_micros
+from penstock.drop.tables import (
+    ALWAYS,
+    NEVER,
+    SCALE,
+    SLOT_SHIFT,
+    SLOTS,
+    BatchTable,
+    SlotRing,
+    round_up,
+    share_by_rank,
+    slot_of,
+    slot_start_s,
+    to_micros,
+)
 from penstock.errors import PenstockError
 
 
@@ -113,7 +127,24 @@ def test_set_by_batch_a_bounded_gate_has_no_bound(table: tuple[int, list[float],
     built = BatchTable.of([*keeps, bound], older=[*older, bound], line=line)
     arrivals = np.array([line - 1 + rank % 2 for rank in ranks])
     free = BatchTable.of(keeps, older=older, line=line).lookup_arrivals(arrivals)
-    assert built.lookup_arrivals(arrivals, ranks=np.array(ranks)).tolist() == free.tolist()
+    assert built.lookup_arrivals(arrivals, ranks=np.array(ranks)).tolist() == round_up(free).tolist()
+
+
+@given(keep=st.floats(0, 1), offset=st.integers(-2, 2), bits=st.integers(0, 2**53 - 1))
+def test_a_keep_rounded_up_keeps_the_same_rows(keep: float, offset: int, bits: int) -> None:
+    """Against Python's exact comparison of a whole number with a fraction; many of the numbers lie at the edge."""
+    near_edge = min(max(math.floor(keep * SCALE) + offset, 0), 2**53 - 1)
+    whole = int(round_up(np.array([keep]))[0] * SCALE)
+    for number in (bits, near_edge):
+        assert (number < whole) == (number < Fraction(keep) * 2**53)
+
+
+@given(full=st.floats(2, 2.0**40), rank=st.integers(0, 2**40))
+def test_the_share_of_a_rank_is_whole_up_to_the_bound_and_falls_beyond_it(full: float, rank: int) -> None:
+    (share,) = share_by_rank(np.array([rank]), full)
+    if rank + 1 <= full:
+        assert share == 1.0
+    assert share == pytest.approx(min(1.0, math.floor(full) / (rank + 1)) ** 4, rel=1e-12)
 
 
 @given(time_s=st.floats(-6e10, 2.5e11))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from penstock.drop.tables import SLOTS, KeepTable
+from penstock.drop.tables import SLOTS, KeepTable, round_up
 from penstock.errors import PenstockError
 from penstock.filesystem import resolve, write_atomically
 
@@ -60,7 +60,7 @@ class TableFile:
 
     def write(self, table: KeepTable) -> None:
         """Replace the table. Queries read it from their next batch on."""
-        fields = {"oldest": table.oldest, "last": len(table.keeps) - 1, "entries": table.keeps.ravel().tolist()}
+        fields = {"oldest": table.oldest, "last": len(table.keeps) - 1, "entries": round_up(table.keeps).ravel().tolist()}
         content = json.dumps(fields, separators=(",", ":"))
         write_atomically(self._path, f"{content:<{self._length}}\n".encode(), durable=True)
 

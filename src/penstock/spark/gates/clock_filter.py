@@ -54,7 +54,7 @@ class ClockFilter:
         self._spark, self._clocked, self._arrival = spark, clocked, specification.arrival
         self.state = ClockGate(specification.name, clocked.las)
         self.state.arrival_column = self._arrival
-        self._cell = TableCell(spark, self.state.everything())
+        self._cell = TableCell(spark, self.state.everything(), keeps=0)
         self.cells = (self._cell,)
         self.meters = GateMeters(spark, self._arrival, base_s, class_index_of(specification), 1)
 

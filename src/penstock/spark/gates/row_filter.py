@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import partial, reduce
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import Column, DataFrame
@@ -13,11 +12,10 @@ from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, Struct
 
 from penstock.decision.gate_state import SlotGate
 from penstock.drop.hashing import gate_seed
-from penstock.drop.tables import BOUND_POWER, SLOT_SHIFT, KeepTable
+from penstock.drop.tables import SCALE, SLOT_SHIFT, KeepTable
 from penstock.drop.units import WholeKeys
 from penstock.spark.catalyst import (
     ENTRIES,
-    SCALE,
     RowMeter,
     Switch,
     TableCell,
@@ -29,6 +27,7 @@ from penstock.spark.catalyst import (
 from penstock.spark.columns import MISSING_US, arrival_micros, bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
+from penstock.spark.gates.rank_bound import RankBound
 from penstock.spark.gates.reasons import EXPIRED, OVERLOAD
 from penstock.spark.gates.specification import GateSpecification
 
@@ -104,14 +103,14 @@ class RowFilter:
         index = class_index_of(specification)
         shares = index.shares()
         self._index = index
-        self._classes = shares.count
         self.state = SlotGate(
             specification.name, shares, unit_name=self._unit.name, is_bounded=specification.is_bounded_by_arrival
         )
         self.state.arrival_column = self._arrival
         self._by_arrival = Switch(spark)
-        self._cell = TableCell(spark, self.state.everything())
+        self._cell = TableCell(spark, self.state.everything(), keeps=shares.count)
         self.cells = (self._cell,)
+        self._bound = RankBound(spark, self._cell, shares.count)
         self.meters = GateMeters(spark, self._arrival, base_s, index, shares.count)
 
     def event_time(self) -> int | None:
@@ -131,26 +130,24 @@ class RowFilter:
     def apply(self, df: DataFrame, offered_tag: int, kept_tag: int, weight_column: str | None) -> DataFrame:
         """Return the DataFrame behind the gate."""
         index = self._index.column()
-        row = _Row(F.lit(ENTRIES + self.state.ring.columns))
-        gated, helpers = df.where(tag_condition(offered_tag, self.meters.count_offered(index))), []
+        row = _Row(self._bits(df), F.lit(ENTRIES + self.state.ring.columns))
+        gated = df.where(tag_condition(offered_tag, self.meters.count_offered(index)))
+        # Columns of their own: in a condition, Spark would compute them, and count the row's rank, again at each place.
+        helpers = {}
         if self._arrival is not None:
-            # Columns of their own: in a condition, Spark would compute them again, and write the code again, at each place.
-            micros, start = f"__penstock_micros_{self._name}", f"__penstock_start_{self._name}"
-            inline = self._micros()
-            gated = gated.withColumns({micros: inline, start: self._start(inline)})
-            helpers = [micros, start]
-            row = _Row(column_named(start), column_named(micros))
+            micros = self._micros()
+            helpers = {"start": self._start(micros), "micros": micros}
         if self.state.is_bounded:
-            # So would it count the row, once for each factor of the power.
-            share = f"__penstock_share_{self._name}"
-            ranked = F.when(self._by_arrival.column(), self._share_by_rank(row.start)).otherwise(F.lit(1.0))
-            gated = gated.withColumn(share, ranked)
-            helpers.append(share)
-            row = replace(row, share=column_named(share))
-        gated = gated.where(tag_condition(kept_tag, self._is_kept(df, row)))
+            rank = F.when(self._by_arrival.column(), RowMeter(self._spark).rank()).otherwise(bigint(0))
+            helpers |= {"bits": row.bits, "rank": rank}
+        names = {part: f"__penstock_{part}_{self._name}" for part in helpers}
+        if helpers:
+            gated = gated.withColumns({names[part]: column for part, column in helpers.items()})
+            row = replace(row, **{part: column_named(name) for part, name in names.items()})
+        gated = gated.where(tag_condition(kept_tag, self._is_kept(row)))
         if weight_column is not None:
-            gated = gated.withColumn(weight_column, F.lit(SCALE) / self._threshold(row))
-        return gated.drop(*helpers) if helpers else gated
+            gated = gated.withColumn(weight_column, self._weight(row))
+        return gated.drop(*names.values()) if names else gated
 
     def shed(self, df: DataFrame, reason: str) -> DataFrame:
         """Return the rows that the table of the batch in force does not keep, with a column that says why; nothing is counted."""
@@ -161,12 +158,17 @@ class RowFilter:
         rows = df.where(~F.coalesce(self._bits(df) < threshold, F.lit(False)))
         return rows.withColumn(reason, F.when(is_old, F.lit(EXPIRED)).otherwise(F.lit(OVERLOAD)))
 
-    def _is_kept(self, df: DataFrame, row: _Row) -> Column:
+    def _is_kept(self, row: _Row) -> Column:
         """Whether the row is kept, and counted; one that is shed for its age is counted too."""
         index = self._index.column()
-        is_below = self._bits(df) < self._threshold(row)
+        is_below = row.bits < self._entry(row)
+        if row.rank is not None:
+            is_within = ~self._by_arrival.column() | self._bound.is_within(row.rank, row.start)
+            is_below &= is_within | (row.bits.cast("double") < self._bound.lower(self._entry(row), row.rank, row.start))
         if row.micros is None:
             return is_below & self.meters.count_kept(None, index)
+        if self._may_lack_arrival:
+            is_below |= self._is_missing(row.micros)
         is_in_slot = F.shiftright(row.micros, SLOT_SHIFT) >= self._cell.oldest()
         is_in_time = F.when(self._by_arrival.column(), is_in_slot).otherwise(row.micros <= self._cell.latest())
         counted = self.meters.count_kept(row.micros, index, is_in_time, may_lack=self._may_lack_arrival)
@@ -174,21 +176,27 @@ class RowFilter:
         # Not by CASE, whose code is longer: what is counted is true, what has expired is not.
         return (is_below & counted) | (is_expired & ~self.meters.count_expired(row.micros, index))
 
-    def _bits(self, df: DataFrame) -> Column:
-        hashed = seeded_hash(self._spark, self._unit.seed, self._unit.columns(df.schema))
-        return F.shiftrightunsigned(hashed, 11).cast("double")
+    def _is_missing(self, micros: Column) -> Column:
+        """By arrival, a row that has no arrival is always kept, so that a replay keeps it too."""
+        return self._by_arrival.column() & (micros == bigint(MISSING_US))
 
-    def _threshold(self, row: _Row) -> Column:
-        """Return the entry of a row. By arrival, one that has no arrival is always kept, so that a replay keeps it too."""
-        entry = self._cell.threshold(self._index.column_after(self._spark, row.start))
-        if row.share is not None:
-            power = reduce(partial(compute, self._spark, "Multiply"), [row.share] * BOUND_POWER)
-            bounded = compute(self._spark, "Multiply", entry, power)
-            entry = F.when(self._by_arrival.column(), bounded).otherwise(entry)
+    def _bits(self, df: DataFrame) -> Column:
+        return F.shiftrightunsigned(seeded_hash(self._spark, self._unit.seed, self._unit.columns(df.schema)), 11)
+
+    def _weight(self, row: _Row) -> Column:
+        """Return one over the keep of a row."""
+        threshold = self._entry(row).cast("double")
+        if row.rank is not None:
+            bounded = self._bound.lower_any(threshold, row.rank, row.start)
+            threshold = F.when(self._by_arrival.column(), bounded).otherwise(threshold)
+        weight = F.lit(SCALE) / threshold
         if row.micros is None or not self._may_lack_arrival:
-            return entry
-        has_none = self._by_arrival.column() & (row.micros == bigint(MISSING_US))
-        return F.when(has_none, F.lit(SCALE)).otherwise(entry)
+            return weight
+        return F.when(self._is_missing(row.micros), F.lit(1.0)).otherwise(weight)
+
+    def _entry(self, row: _Row) -> Column:
+        """Return the entry of a row's class."""
+        return self._cell.threshold(self._index.column_after(self._spark, row.start))
 
     def _start(self, micros: Column) -> Column:
         """Return where the entries of a row begin, whichever way the table is set."""
@@ -211,13 +219,6 @@ class RowFilter:
         first = age if columns == 1 else compute(self._spark, "Multiply", age, F.lit(columns))
         return compute(self._spark, "Add", first, F.lit(ENTRIES))
 
-    def _share_by_rank(self, start: Column) -> Column:
-        """One up to the bound of the row's slot, then bound over rank. Its twin, with the power, is ``tables.share_by_rank``."""
-        entry = self._cell.threshold(compute(self._spark, "Add", start, F.lit(self._classes)))
-        bound = compute(self._spark, "Multiply", entry, F.lit(1.0 / SCALE))  # a power of two: exact, as a division is
-        rank = RowMeter(self._spark).rank().cast("double")  # from one on
-        return F.least(F.lit(1.0), compute(self._spark, "Divide", bound, rank))
-
     def _micros(self) -> Column:
         assert self._arrival is not None  # noqa: S101 - callers have checked it
         return arrival_micros(self._arrival, may_lack=self._may_lack_arrival)
@@ -227,9 +228,11 @@ class RowFilter:
 class _Row:
     """What a gate knows of a row."""
 
+    bits: Column
+    """The number that its hash gives it, below ``SCALE``."""
     start: Column
     """Where the entries of its slot, or of its age, begin in the table."""
     micros: Column | None = None
     """When it arrived, or ``MISSING_US``."""
-    share: Column | None = None
-    """The factor by which a bound lowers its keep."""
+    rank: Column | None = None
+    """Its number among the rows of its task, from one on, where a bound lowers the keep of late ones."""

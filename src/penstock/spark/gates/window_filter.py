@@ -11,9 +11,9 @@ from pyspark.sql.types import StructType
 
 from penstock.decision.gate_state import WindowGate
 from penstock.drop.hashing import gate_seed
-from penstock.drop.tables import SLOTS
+from penstock.drop.tables import SCALE, SLOTS
 from penstock.drop.units import WholeWindows
-from penstock.spark.catalyst import ENTRIES, SCALE, TableCell, TimeMeter, new_tag, seeded_hash, tag_condition
+from penstock.spark.catalyst import ENTRIES, TableCell, TimeMeter, new_tag, seeded_hash, tag_condition
 from penstock.spark.columns import arrival_micros, bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters
@@ -76,7 +76,7 @@ class WindowFilter:
         """A row without a time lies in no window, and is kept."""
         ordinal = self._ordinal(self._time())
         if not self.unit.by:
-            kept = self._rows.threshold(self._entry(ordinal, self._rows)) > F.lit(0.0)
+            kept = self._rows.threshold(self._entry(ordinal, self._rows)) > bigint(0)
         else:
             groups = [column_named(name) for name in self.unit.by]
             kept = F.lit(False)
@@ -92,7 +92,7 @@ class WindowFilter:
     def _fate(self, ordinal: Column, groups: Sequence[Column]) -> Column:
         first = ordinal if self.unit.run == 1 else ordinal - F.pmod(ordinal, bigint(self.unit.run))
         start = first * bigint(self.unit.slide) + bigint(self.unit.offset)
-        bits = F.shiftrightunsigned(seeded_hash(self._spark, self._seed, [start, *groups]), 11).cast("double")
+        bits = F.shiftrightunsigned(seeded_hash(self._spark, self._seed, [start, *groups]), 11)
         return bits < self._keeps.threshold(self._entry(ordinal, self._keeps))
 
     def _count_kept(self, df: DataFrame) -> Column:
