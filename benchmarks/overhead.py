@@ -1,25 +1,27 @@
 """What gate, journal and monitor cost a micro-batch that sheds nothing.
 
 A streaming job with gate, journal and monitor and a controller that keeps everything, against the same job without
-them: batches of 200,000 rows (``rate-micro-batch``), a count by key and 10-second window. Both forms: ``foreach_batch``
+them: batches of 200,000 rows from Parquet files, a count by key and 10-second window. Both forms: ``foreach_batch``
 against plain ``foreachBatch``, and ``start`` by arrival against a plain ``writeStream``, all into the ``noop`` sink.
 
-The four arms run in turn in one session, in many short rounds, so that a slow minute of the machine falls on all of them.
-Each arm has one DataFrame, and so one gate, for all rounds: its code is as warm as that of a job that has run for a while.
-What the first rounds took, while the JVM compiled it, is shown beside the rest. The time of an arm in a round is the median of
-what Spark reports for its batches (``triggerExecution``), without the first ones after the start of the query. A round of
-Penstock's arm minus that of the plain arm beside it is a difference; the median of the differences counts. The bar of a form
+The four queries run in one session, all the time. They take turns: a query gets files for one batch when the one before has
+ended, so a slow second of the machine falls on all of them. A round is one batch of each. What Spark reports for a batch
+(``triggerExecution``) with Penstock, minus that of the plain one in the same round, is a difference; the median of the
+differences counts. The first rounds, while the JVM compiles, do not count, and are shown beside the rest. The bar of a form
 holds if it is at most 15 ms, or 0.05 of the plain time.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
+import os
+import shutil
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Bar, Result, Row
@@ -31,38 +33,74 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_ROWS = 200_000
-_BATCHES, _STARTING = 30, 10
-_WARM_UP, _ROUNDS, _QUICK_ROUNDS = 4, 13, 3
+_ROWS, _FILES = 200_000, 2
+_WARM_UP, _ROUNDS, _QUICK_WARM_UP, _QUICK_ROUNDS = 100, 300, 10, 20
 _MAX_RATIO, _MAX_DIFFERENCE_MS = 1.05, 15.0
 _FORMS = ("foreachBatch", "writeStream")
+_CONF = {
+    "spark.sql.streaming.pollingDelay": "50ms",  # queries that wait for their turn look for files, which takes time
+}
 
 
 def run(*, quick: bool, say: Say) -> Result:
-    """Run the four arms in turn, many times."""
-    rounds = _WARM_UP + (_QUICK_ROUNDS if quick else _ROUNDS)
+    """Let the four queries take turns."""
+    warm_up, rounds = (_QUICK_WARM_UP, _QUICK_ROUNDS) if quick else (_WARM_UP, _ROUNDS)
     times_ms: dict[str, list[float]] = {}
-    with fresh_session("overhead", 2, **{"spark.sql.streaming.numRecentProgressUpdates": "100"}) as (spark, scratch):
-        arms = _build_arms(spark, scratch)
-        for number in range(rounds):
-            say(f"round {number + 1} of {rounds}")
+    with fresh_session("overhead", 2, **_CONF) as (spark, scratch):
+        arms = {name: _Arm(query, scratch / name) for name, query in _start_queries(spark, scratch).items()}
+        files = _write_files(spark, scratch / "files")
+        for number in range(warm_up + rounds):
+            if number % 50 == 0:
+                say(f"round {number + 1} of {warm_up + rounds}")
             order = list(arms.items())
-            for name, arm in order if number % 2 else reversed(order):  # so that no arm always has the warmer machine
-                times_ms.setdefault(name, []).append(_time_batches(arm))
-    forms = {form: _compare(form, times_ms[form], times_ms[f"{form}, Penstock"]) for form in _FORMS}
+            for name, arm in order if number % 2 else reversed(order):
+                times_ms.setdefault(name, []).append(arm.run_batch(files))
+        for arm in arms.values():
+            arm.query.stop()
+    forms = {form: _compare(form, times_ms[form], times_ms[_with_penstock(form)], warm_up) for form in _FORMS}
     return Result("overhead", list(forms.values()), [_bar(form, row) for form, row in forms.items()])
 
 
-def _compare(form: str, plain_ms: Sequence[float], ours_ms: Sequence[float]) -> Row:
+class _Arm:
+    """One of the queries, which runs a batch when it gets files."""
+
+    def __init__(self, query: StreamingQuery, directory: Path) -> None:
+        self.query = query
+        self._directory = directory
+        self._numbers = itertools.count()
+
+    def run_batch(self, files: Sequence[Path]) -> float:
+        """Give the query the files of a batch, wait until it has run, and return the milliseconds that Spark reports."""
+        number = next(self._numbers)
+        hidden = self._directory / f".{number}"
+        hidden.mkdir()
+        for file in files:
+            os.link(file, hidden / file.name)
+        hidden.rename(self._directory / str(number))  # all files in one step, else they might become two batches
+        # Not query.lastProgress: it converts the report to Python objects, with hundreds of calls.
+        stream: Any = self.query
+        while (last := stream._jsq.lastProgress()) is None or last.batchId() < number or not last.numInputRows():
+            if (failure := self.query.exception()) is not None:
+                raise failure
+            time.sleep(0.02)
+        shutil.rmtree(self._directory / str(number))  # else the queries would look through more and more files
+        return float(last.durationMs().get("triggerExecution"))
+
+
+def _compare(form: str, plain_ms: Sequence[float], ours_ms: Sequence[float], warm_up: int) -> Row:
     differences = [ours - plain for plain, ours in zip(plain_ms, ours_ms, strict=True)]
-    judged = sorted(differences[_WARM_UP:])
+    judged = sorted(differences[warm_up:])
+    # The ranks between which the median lies with 95 %, by the binomial distribution.
+    reach = math.ceil(0.98 * math.sqrt(len(judged)))
+    middle = len(judged) // 2
     return {
         "form": form,
-        "plain ms": statistics.median(plain_ms[_WARM_UP:]),
-        "with Penstock ms": statistics.median(ours_ms[_WARM_UP:]),
+        "plain ms": statistics.median(plain_ms[warm_up:]),
+        "with Penstock ms": statistics.median(ours_ms[warm_up:]),
         "difference ms": statistics.median(judged),
+        "95 % of such medians": f"{judged[max(middle - reach, 0)]:.1f} to {judged[min(middle + reach, len(judged) - 1)]:.1f}",
         "middle half of the rounds": f"{judged[len(judged) // 4]:.0f} to {judged[-1 - len(judged) // 4]:.0f}",
-        f"first {_WARM_UP} rounds": ", ".join(f"{each:.0f}" for each in differences[:_WARM_UP]),
+        f"first {warm_up} rounds": statistics.median(differences[:warm_up]),
         "rounds": len(judged),
     }
 
@@ -75,45 +113,50 @@ def _bar(form: str, row: Mapping[str, object]) -> Bar:
     return absolute if absolute.holds and not ratio.holds else ratio
 
 
-def _build_arms(spark: SparkSession, scratch: Path) -> dict[str, Callable[[], StreamingQuery]]:
-    """Return the job in its four forms, each a function that starts it once more."""
+def _start_queries(spark: SparkSession, scratch: Path) -> dict[str, StreamingQuery]:
+    """Start the job in its four forms, each on a directory of its own name."""
     from penstock.spark.shedder import Shedder  # noqa: PLC0415 - needs Spark
 
-    numbers = count()
+    def rows(name: str) -> DataFrame:
+        (scratch / name).mkdir()
+        return spark.readStream.schema("value bigint, timestamp timestamp").parquet(str(scratch / name / "*"))
 
-    def checkpoint() -> str:
-        return str(scratch / f"checkpoint{next(numbers)}")
+    def checkpoint(name: str) -> str:
+        return str(scratch / "checkpoints" / name)
 
-    def rows() -> DataFrame:
-        options = {"rowsPerBatch": _ROWS, "numPartitions": 2, "advanceMillisPerBatch": 100}  # batches take longer
-        return (
-            spark.readStream.format("rate-micro-batch").options(**options).option("startTimestamp", int(time.time() * 1e3)).load()
-        )
+    def gate(shedder: Shedder, name: str) -> DataFrame:
+        return _count_by_key(shedder.gate(rows(name), arrival="timestamp", identity="value"))
 
-    def gate(shedder: Shedder) -> DataFrame:
-        return _count_by_key(shedder.gate(rows(), arrival="timestamp", identity="value"))
+    function, sink = _FORMS
+    queries: dict[str, StreamingQuery] = {}
+    shedder = Shedder("1 min", controller="keep-all")
+    for name in (function, sink):
+        plain = _count_by_key(rows(name)).writeStream.outputMode("update").option("checkpointLocation", checkpoint(name))
+        queries[name] = (plain.foreachBatch(_to_noop) if name == function else plain.format("noop")).start()
+    name = _with_penstock(function)
+    queries[name] = shedder.foreach_batch(
+        gate(shedder, name), _to_noop, checkpoint=checkpoint(name), output_mode="update", name="function"
+    )
+    name = _with_penstock(sink)
+    writer = gate(shedder, name).writeStream.format("noop").outputMode("update").queryName("sink")
+    queries[name] = shedder.start(writer.option("checkpointLocation", checkpoint(name)), by="arrival")
+    return {name: queries[name] for form in _FORMS for name in (form, _with_penstock(form))}
 
-    plain = _count_by_key(rows())
-    batches, arrivals = Shedder("1 min", controller="keep-all"), Shedder("1 min", controller="keep-all")
-    by_batch, by_arrival = gate(batches), gate(arrivals)
 
-    def start_plain_function() -> StreamingQuery:
-        writer = plain.writeStream.foreachBatch(_to_noop).outputMode("update")
-        return writer.option("checkpointLocation", checkpoint()).start()
+def _with_penstock(form: str) -> str:
+    return f"{form}, Penstock"
 
-    def start_function() -> StreamingQuery:
-        return batches.foreach_batch(by_batch, _to_noop, checkpoint=checkpoint(), output_mode="update")
 
-    def start_plain_sink() -> StreamingQuery:
-        writer = plain.writeStream.format("noop").outputMode("update")
-        return writer.option("checkpointLocation", checkpoint()).start()
+def _write_files(spark: SparkSession, directory: Path) -> list[Path]:
+    """Write the rows of a batch, one file per task."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's own convention
 
-    def start_sink() -> StreamingQuery:
-        writer = by_arrival.writeStream.format("noop").outputMode("update")
-        return arrivals.start(writer.option("checkpointLocation", checkpoint()), by="arrival")
-
-    arms = (start_plain_function, start_function, start_plain_sink, start_sink)
-    return dict(zip([f"{form}{suffix}" for form in _FORMS for suffix in ("", ", Penstock")], arms, strict=True))
+    first_us = int(time.time() * 1e6)
+    rows = spark.range(0, _ROWS, 1, _FILES).select(
+        F.col("id").alias("value"), F.timestamp_micros(F.col("id") + F.lit(first_us)).alias("timestamp")
+    )
+    rows.write.parquet(str(directory))
+    return sorted(directory.glob("*.parquet"))
 
 
 def _count_by_key(rows: DataFrame) -> DataFrame:
@@ -124,18 +167,3 @@ def _count_by_key(rows: DataFrame) -> DataFrame:
 
 def _to_noop(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001 - foreachBatch's signature
     batch.write.format("noop").mode("overwrite").save()
-
-
-def _time_batches(start: Callable[[], StreamingQuery]) -> float:
-    """Run a query for some batches; return the median of their milliseconds."""
-    query = start()
-    try:
-        # Not query.recentProgress: it converts every report so far to Python objects, with thousands of calls each time.
-        while (last := query._jsq.lastProgress()) is None or last.batchId() < _BATCHES - 1:
-            if (failure := query.exception()) is not None:
-                raise failure
-            time.sleep(0.1)
-        reports = query.recentProgress[_STARTING:_BATCHES]
-        return statistics.median(float(report.durationMs["triggerExecution"]) for report in reports)
-    finally:
-        query.stop()
