@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import Controller, Decision, Observation, PenstockError
+from penstock.spark.versions import internals_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 KEEPS = (1.0, 0.5, 0.1)
@@ -65,3 +67,15 @@ def wait_until(condition: Callable[[], Any], query: Any = None, seconds: float =
         assert query is None or query.exception() is None, query.exception()
         assert time.monotonic() < deadline, "it did not come true in time"
         time.sleep(0.02)
+
+
+def to_arrow(df: DataFrame) -> pa.Table:
+    """Return the rows of a DataFrame, on any version of Spark."""
+    return internals_of(df.sparkSession).to_arrow(df)
+
+
+def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Return a DataFrame of these rows, on any version of Spark."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return internals_of(spark).from_arrow(spark, table, from_arrow_schema(table.schema))

@@ -142,7 +142,7 @@ def test_spark_s_own_sinks_have_dead_letters_too(session: SparkSession, ticks: T
         ({"format": "delta"}, "shed_to must be 'offsets'"),
         ({"format": "kafka", "topic": "t"}, "shed_to needs servers="),
         ({"format": "kafka", "servers": "x:1"}, "shed_to to Kafka needs a topic"),
-        ({"format": "kafka", "servers": "x:1", "topic": "t"}, "add org.apache.spark:spark-sql-kafka-0-10_2.13:4"),
+        ({"format": "kafka", "servers": "x:1", "topic": "t"}, "add org.apache.spark:spark-sql-kafka-0-10_2.1"),
         ("/proc/none/shed", "gate 'in': shed_to /proc/none/shed can't be written"),
         ("nowhere://x/y", "gate 'in': shed_to nowhere://x/y can't be written"),
         ("offsets", "gate 'in': shed_to='offsets' needs rows that are told apart by Kafka's topic, partition and offset"),

@@ -21,6 +21,8 @@ from penstock.drop.tables import SLOT_SHIFT, SLOTS
 from penstock.spark.connect.connect_gate import ConnectGate
 from penstock.spark.gates import GateSpecification, build_gate
 
+from .conftest import from_arrow, to_arrow
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -85,7 +87,7 @@ def rows(spark: SparkSession) -> DataFrame:
             "wide": sprinkle(generator, [10**20, -3], pa.decimal128(38, 2)),
         }
     )
-    df = spark.createDataFrame(table).repartition(2)
+    df = from_arrow(spark, table).repartition(2)
     nested = (F.struct("int", "text").alias("struct"), F.array("long", F.lit(None)).alias("array"))
     return df.select("*", *nested, F.create_map(F.lit("k"), "int").alias("map")).cache()
 
@@ -122,9 +124,9 @@ def test_both_gates_keep_and_count_the_same(name: str, spark: SparkSession, rows
             entries = [(slot, keeps[: gate.state.shares.count]) for slot, keeps in changes]
             gate.publish(gate.state.restore_slots(entries))
         classic.take_reading()
-        kept = gated.select(columns).toArrow().sort_by("number")
+        kept = to_arrow(gated.select(columns)).sort_by("number")
         reading = classic.take_reading()
-        assert public.apply(rows).select(columns).toArrow().sort_by("number") == kept
+        assert to_arrow(public.apply(rows).select(columns)).sort_by("number") == kept
         assert (kept.num_rows == ROWS) == (not changes), "some are shed as soon as something is decided"
         assert replace(count_public(public, rows), mean_arrival_s=None) == replace(reading, mean_arrival_s=None)
 

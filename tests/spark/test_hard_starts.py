@@ -18,7 +18,7 @@ from penstock import Shedder, register_replay
 from penstock.errors import PenstockError
 from penstock.journal import read_journal
 
-from .conftest import wait_until
+from .conftest import to_arrow, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ def replay(session: SparkSession, **options: Any) -> DataFrame:
 
 def collect_into(batches: dict[int, pa.Table]) -> Callable[[DataFrame, int], None]:
     def collect(df: DataFrame, batch_id: int) -> None:
-        batches[batch_id] = df.toArrow()
+        batches[batch_id] = to_arrow(df)
 
     return collect
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from penstock.drop.hashing import gate_seed, uniform, xxhash64
 from penstock.errors import PenstockError
 
+from .conftest import from_arrow, to_arrow
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -56,8 +58,9 @@ def test_spark_and_numpy_hash_alike(spark: SparkSession, table: pa.Table, seed: 
 
     from penstock.spark.catalyst import seeded_hash
 
-    df = spark.createDataFrame(table)
-    hashed = df.select(seeded_hash(spark, seed, [F.col(name) for name in table.column_names]).alias("h")).toArrow()["h"]
+    df = from_arrow(spark, table)
+    column = seeded_hash(spark, seed, [F.col(name) for name in table.column_names]).alias("h")
+    hashed = to_arrow(df.select(column))["h"]
     twin = xxhash64(seed, table.columns).view(np.int64)
     assert hashed.to_pylist() == twin.tolist()
 

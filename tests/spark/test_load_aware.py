@@ -21,7 +21,7 @@ from penstock.journal import read_journal
 from penstock.las.bucket_keeps import BucketKeeps
 from penstock.spark import load_aware_worker as worker_module
 
-from .conftest import wait_until
+from .conftest import to_arrow, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,7 +66,7 @@ def run(aware: LoadAware, df: DataFrame, place: Path, batches: int = 12) -> dict
     found: dict[int, list[dict[str, Any]]] = {}
 
     def sink(batch: DataFrame, number: int) -> None:
-        found[number] = batch.toArrow().to_pylist()
+        found[number] = to_arrow(batch).to_pylist()
 
     query = aware.foreach_batch(df, sink, checkpoint=place / "cp")
     wait_until(lambda: len(found) >= batches, query, 90.0)

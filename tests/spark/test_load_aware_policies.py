@@ -26,7 +26,7 @@ from penstock.spark.gates.clock_filter import KEY_SEED
 from penstock.spark.load_aware import LoadAware
 from penstock.spark.load_aware_policies import ClockPolicy
 
-from .conftest import wait_until
+from .conftest import to_arrow, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,7 +114,7 @@ def test_each_policy_drops_what_the_paper_drops(
     found: dict[int, list[int]] = {}
 
     def sink(batch: DataFrame, number: int) -> None:
-        found[number] = [row["result"] for row in batch.toArrow().to_pylist()]
+        found[number] = [row["result"] for row in to_arrow(batch).to_pylist()]
 
     query = aware.foreach_batch(df, sink, checkpoint=tmp_path / "cp")
     for number in range(BATCHES):  # one file, one partition, one batch at a time, with waits around tau
@@ -165,7 +165,7 @@ def test_a_batch_that_failed_drops_the_same_rows_and_the_state_comes_back(ticks:
         aware = load_aware(spend, key="key", delay_target="4s", policy="las", constraint="avg", **OPTIONS)
 
         def sink(batch: DataFrame, number: int) -> None:
-            found[number] = [row["value"] for row in batch.toArrow().to_pylist()]
+            found[number] = [row["value"] for row in to_arrow(batch).to_pylist()]
             if number == fail_at:
                 raise RuntimeError("the sink is full")
 

@@ -6,7 +6,7 @@ import inspect
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ pytest.importorskip("pyspark")
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, IllegalArgumentException, UnsupportedOperationException
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 
 from penstock import (
     PenstockError,
@@ -334,39 +333,10 @@ def test_a_function_of_the_users_own_is_called_by_batch(ticks: Ticks, tmp_path: 
         assert "the user's own" in str(query.exception())
 
 
-class Committed(WriterCommitMessage):
-    def __init__(self, values: list[int]) -> None:
-        self.values = values
-
-
-class Shelf(DataSource):
-    """A sink of somebody else's, of Spark's second kind, which commits a batch once for its number."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "shelf"
-
-    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
-        return ShelfWriter(self.options["directory"])
-
-
-class ShelfWriter(DataSourceStreamWriter):
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-
-    def write(self, rows: Iterator[Row]) -> WriterCommitMessage:
-        return Committed([row["value"] for row in rows])
-
-    def commit(self, messages: list[Any], batch_id: int) -> None:
-        values = sorted(value for message in messages for value in message.values)
-        with (Path(self.directory) / f"{batch_id}").open("x") as file:
-            json.dump(values, file)
-
-    def abort(self, messages: list[Any], batch_id: int) -> None:
-        raise AssertionError
-
-
 def test_a_table_of_somebody_elses_is_committed_by_batch(ticks: Ticks, session: SparkSession, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark.sql.datasource", reason="Spark 3.5 has no data sources in Python")
+    from .shelf import Shelf
+
     (tmp_path / "out").mkdir()
     session.dataSource.register(Shelf)
     shedder = Shedder("2s", controller=Cycle(2.0))
@@ -407,8 +377,9 @@ def test_spark_knows_its_own_interruption(session: SparkSession) -> None:
         return bool(execution.isInterruptionException(jvm.py4j.Py4JException(text), session._jsc.sc()))
 
     trace = "An error occurred while calling o1.addBatch.\n: java.lang.InterruptedException\n" + "\tat a.frame\n" * 2_000
-    with pytest.raises(Py4JError, match="StackOverflowError"):
-        is_interruption(f"py4j.protocol.Py4JJavaError: {trace}")
+    if minor_version(session.version) >= (4, 0):  # older ones have another test of the error
+        with pytest.raises(Py4JError, match="StackOverflowError"):
+            is_interruption(f"py4j.protocol.Py4JJavaError: {trace}")
     with pytest.raises(InterruptedError) as raised:
         shorten_interruption(RuntimeError(trace))
     assert is_interruption(f"Traceback (most recent call last):\n  ...\nInterruptedError: {raised.value}\n")

@@ -29,6 +29,8 @@ from penstock.network import Network, parse_network
 from penstock.network.drops import derive_drops
 from tests.spark.test_network_run import node, rows_of, run_in_thread, until
 
+from .conftest import to_arrow
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -140,7 +142,7 @@ def run_at_once(session: SparkSession, network: Network) -> dict[str, list[dict[
     for name in network.order:
         operator = network.operators[name]
         frames[name] = apply_operator(network, operator, [frames[source] for source in operator.sources])
-    return {name: frames[output.source].toArrow().to_pylist() for name, output in network.outputs.items()}
+    return {name: to_arrow(frames[output.source]).to_pylist() for name, output in network.outputs.items()}
 
 
 def count_windows(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:

@@ -37,7 +37,7 @@ from penstock.drop.tables import SLOT_SHIFT
 from penstock.journal import Journal
 from penstock.simulation.traffic import b_model
 
-from .conftest import Cycle, wait_until
+from .conftest import Cycle, to_arrow, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +61,7 @@ def expected(first: int, last: int, keep: float, gate: str = "in") -> list[int]:
 
 def collect_into(seen: dict[int, list[int]]) -> Callable[[DataFrame, int], None]:
     def function(df: DataFrame, number: int) -> None:
-        seen[number] = sorted(df.select("value").toArrow()["value"].to_pylist())
+        seen[number] = sorted(to_arrow(df.select("value"))["value"].to_pylist())
 
     return function
 
@@ -116,7 +116,7 @@ def test_by_arrival_the_journal_decides(ticks: Ticks, session: SparkSession, tmp
         # A decision holds for rows that arrive later, and nine quick batches may all be of rows that came before.
         wait_until(lambda: shedder.report().table.num_rows > 8 and not session.table("arrivals").where("w > 1").isEmpty(), query)
     ledger = shedder.report().table.to_pylist()
-    rows = session.table("arrivals").toArrow()
+    rows = to_arrow(session.table("arrivals"))
     micros = rows["arrival"].cast(pa.int64()).to_numpy()
     gate = shedder._gates["in"]
     keep = gate.state.ring.table().lookup(micros >> SLOT_SHIFT)

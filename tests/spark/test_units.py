@@ -22,7 +22,7 @@ from penstock.drop.units import WindowRing
 from penstock.errors import PenstockError
 from penstock.spark.gates import GateSpecification, build_gate
 
-from .conftest import wait_until
+from .conftest import from_arrow, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -166,7 +166,7 @@ def test_windows_are_whole_whatever_they_are(
     unit = WholeWindows("t", float(length), float(slide), float(offset) or None, by="g" if by else ())
     seconds = pa.array([(first_s + at) * SECOND_US for at, _ in rows], pa.timestamp("us", tz="UTC"))
     table = pa.table({"id": list(range(len(rows))), "t": seconds, "g": pa.array([g for _, g in rows], pa.int64())})
-    df = session.createDataFrame(table)
+    df = from_arrow(session, table)
     gate, gated = build_gate(df, GateSpecification("any", unit=unit), base_s=0.0)
     windows = gate.windows
     assert windows is not None
