@@ -89,6 +89,25 @@ def test_by_batch_old_rows_have_entries_of_their_own(spark: SparkSession, is_bou
     assert reading.from_future == passes[8_001:].sum()
 
 
+def test_a_table_holds_for_a_plan_that_was_made_before(spark: SparkSession) -> None:
+    """Spark plans a batch before it asks for its table, so the optimiser must not evaluate any of it."""
+    count = 4_000
+    gate, gated = build(rows(spark, count), weight_column="w")
+    assert len(gated.collect()) == count
+    micros = np.arange(count) * 1000 + int(BASE_S * 1e6)
+    tables = gate.state.put_in_force((0.75,), OlderRows(int(micros[1_000]), (0.125,)), int(micros[3_000]))
+    gate.take_reading()
+    gate.publish(tables)
+    keep = tables[0].lookup_arrivals(micros)
+    passes = uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep
+    weights = {row["id"]: row["w"] for row in gated.collect()}
+    assert sorted(weights) == np.flatnonzero(passes).tolist()
+    assert set(weights.values()) == {1 / 0.125, 1 / 0.75}
+    reading = gate.take_reading()
+    assert reading.expired == (~passes[:1_000]).sum()
+    assert reading.from_future == passes[3_001:].sum()
+
+
 @pytest.mark.parametrize("by_arrival", [False, True])
 def test_its_code_is_as_short_as_in_a_session_without_checks(spark: SparkSession, by_arrival: bool) -> None:
     """In ANSI mode Spark checks each operation, and keeps a stack trace for each expression that it sends to executors."""

@@ -33,6 +33,7 @@ __all__ = [
     "SLOT_SHIFT",
     "SlotRing",
     "UNBOUNDED",
+    "raise_rank",
     "round_up",
     "share_by_rank",
     "slot_of",
@@ -81,10 +82,10 @@ def share_by_rank(rank: np.ndarray, full: np.ndarray | float) -> np.ndarray:
     >>> share_by_rank(np.array([0, 99, 199]), 100).tolist()
     [1.0, 1.0, 0.0625]
     """
-    return np.asarray(np.minimum(1.0, _raise(np.floor(full)) / _raise(rank + 1.0)))
+    return np.asarray(np.minimum(1.0, raise_rank(np.floor(full)) / raise_rank(rank + 1.0)))
 
 
-def _raise(rank: np.ndarray) -> np.ndarray:
+def raise_rank(rank: np.ndarray) -> np.ndarray:
     """Return the power of ranks, from one on, by which a keep falls: the product that Spark computes, to the last bit."""
     return reduce(np.multiply, [rank] * BOUND_POWER)
 

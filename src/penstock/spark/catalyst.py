@@ -17,7 +17,7 @@ import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from penstock.drop.tables import SCALE, KeepTable, round_up
+from penstock.drop.tables import SCALE, KeepTable, raise_rank, round_up
 from penstock.spark.columns import bigint
 from penstock.spark.versions import internals_of
 
@@ -32,6 +32,7 @@ __all__ = [
     "TableCell",
     "TimeMeter",
     "compute",
+    "fixed_index",
     "new_tag",
     "one_call_site",
     "seeded_hash",
@@ -52,8 +53,8 @@ class TableCell:
 
     The table is an ``UnsafeArrayData`` that the generated code holds by reference. ``publish`` points it at new bytes: one call,
     whatever the size. Spark optimises each micro-batch and serialises its tasks again, so each carries the table in force,
-    without a restart and without new code. The call that reads the table is declared nondeterministic; otherwise the optimiser
-    would replace it by the current value. It checks no bounds, so the index must be right by construction.
+    without a restart and without new code. The index of an entry must be one that the optimiser can't evaluate, as
+    ``fixed_index`` is; otherwise it would replace the entry by its current value. It must be right by construction.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ class TableCell:
     table
         The first table in force.
     keeps
-        How many columns of the table are keep probabilities; all others are bounds. With none at all, entries are doubles.
+        How many columns of the table are keep probabilities; one after them is a bound. With none at all, entries are doubles.
     """
 
     def __init__(self, spark: SparkSession, table: KeepTable, keeps: int = 1) -> None:
@@ -79,23 +80,27 @@ class TableCell:
 
     def oldest(self) -> Column:
         """Return the oldest slot of the table in force or, set by batch, the moment before which rows are old."""
-        return self._call("getLong", "long", F.lit(0))
+        return self._entry(fixed_index(0))
 
     def latest(self) -> Column:
         """Return the moment after which rows come from the future."""
-        return self._call("getLong", "long", F.lit(1))
+        return self._entry(fixed_index(1))
 
     def last(self) -> Column:
         """Return the index of the last slot of the table in force."""
-        return self._call("getLong", "long", F.lit(2))
+        return self._entry(fixed_index(2))
 
     def threshold(self, element: Column) -> Column:
         """Return a keep of the table in force: a bigint, keep times ``SCALE``. The first entry is element ``ENTRIES``."""
-        return self._call("getLong", "long", element)
+        return self._entry(element)
 
     def bound(self, element: Column) -> Column:
         """Return an entry of the table in force that is a bound: a bigint."""
-        return self._call("getLong", "long", element)
+        return self._entry(element)
+
+    def power(self, element: Column) -> Column:
+        """Return the entry behind a bound, which is its power: a double."""
+        return self._entry(element, "double")
 
     def whole(self) -> Column:
         """Return a table without keeps as an array of doubles, to be read with ``unpack``."""
@@ -109,8 +114,20 @@ class TableCell:
         call = expressions.objects.Invoke(literal, "copy", kind, nothing, nothing, propagate_null, nullable, is_constant)
         return _column(self._spark, call)
 
-    def _call(self, method: str, kind: str, index: Column) -> Column:
-        return _read_array(self._spark, self._array, method, kind, index, is_constant=False)
+    def _entry(self, index: Column, kind: Literal["long", "double"] = "long") -> Column:
+        """Return an element, without a call to a method: that would send the class of its argument along with every task."""
+        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        types = self._jvm.org.apache.spark.sql.types
+        literal = expressions.Literal(self._array, types.ArrayType(types.DataType.fromJson(f'"{kind}"'), False))
+        raises = False
+        item = expressions.GetArrayItem(literal, _expression(self._spark, index), raises)
+        return _column(self._spark, expressions.KnownNotNull(item))
+
+
+def fixed_index(number: int) -> Column:
+    """Return the index of an entry that is the same for all rows: a number that the optimiser can't evaluate."""
+    zero = F.shiftright(F.spark_partition_id(), 31)  # partitions are numbered from zero
+    return zero.bitwiseOR(F.lit(number))
 
 
 class Switch:
@@ -134,22 +151,16 @@ class Switch:
 
     def column(self) -> Column:
         """Return the condition."""
-        return _read_array(self._spark, self._array, "getBoolean", "boolean", F.lit(0), is_constant=True)
-
-
-def _read_array(spark: SparkSession, array: Any, method: str, kind: str, index: Column, *, is_constant: bool) -> Column:
-    """Return a call that reads an element of an ``UnsafeArrayData``."""
-    jvm = _jvm(spark)
-    expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    types = jvm.org.apache.spark.sql.types.DataType
-    arguments = jvm.PythonUtils.toSeq([_expression(spark, index)])
-    argument_kinds = jvm.PythonUtils.toSeq([types.fromJson('"integer"')])
-    literal = expressions.Literal.fromObject(array)
-    propagate_null, nullable = True, False
-    call = expressions.objects.Invoke(
-        literal, method, types.fromJson(f'"{kind}"'), arguments, argument_kinds, propagate_null, nullable, is_constant
-    )
-    return _column(spark, call)
+        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        types = self._jvm.org.apache.spark.sql.types.DataType
+        arguments = self._jvm.PythonUtils.toSeq([_expression(self._spark, F.lit(0))])
+        argument_kinds = self._jvm.PythonUtils.toSeq([types.fromJson('"integer"')])
+        literal = expressions.Literal.fromObject(self._array)
+        propagate_null, nullable, is_constant = True, False, True
+        call = expressions.objects.Invoke(
+            literal, "getBoolean", types.fromJson('"boolean"'), arguments, argument_kinds, propagate_null, nullable, is_constant
+        )
+        return _column(self._spark, call)
 
 
 ENTRIES = 3
@@ -160,8 +171,10 @@ def _pack(table: KeepTable, keeps: int) -> bytearray:
     """Lay a table out as a Spark array without nulls: the length, one null bit per element in whole words, then 8 bytes each."""
     entries = np.array(table.keeps, dtype="<f8")
     if keeps:  # whole numbers
-        entries.view("<i8")[:, keeps:] = np.floor(entries[:, keeps:])
+        bounds = np.floor(entries[:, keeps:])
         entries.view("<i8")[:, :keeps] = round_up(entries[:, :keeps]) * SCALE
+        entries.view("<i8")[:, keeps:] = bounds
+        entries = np.hstack([entries, raise_rank(bounds)])
     length = ENTRIES + entries.size
     null_words = (length + 63) // 64
     header = struct.pack("<qqq", table.oldest, table.latest, len(table.keeps) - 1)

@@ -39,10 +39,9 @@ class RankBound:
         return compute(self._spark, "Multiply", threshold.cast("double"), F.least(F.lit(1.0), self._share(rank, start)))
 
     def _share(self, rank: Column, start: Column) -> Column:
-        return compute(self._spark, "Divide", self._raise(self._bound(start)), self._raise(rank))
+        power = self._cell.power(compute(self._spark, "Add", start, F.lit(self._keeps + 1)))
+        raised = reduce(partial(compute, self._spark, "Multiply"), [rank.cast("double")] * BOUND_POWER)
+        return compute(self._spark, "Divide", power, raised)
 
     def _bound(self, start: Column) -> Column:
         return self._cell.bound(compute(self._spark, "Add", start, F.lit(self._keeps)))
-
-    def _raise(self, rank: Column) -> Column:
-        return reduce(partial(compute, self._spark, "Multiply"), [rank.cast("double")] * BOUND_POWER)

@@ -20,6 +20,7 @@ from penstock.spark.catalyst import (
     Switch,
     TableCell,
     compute,
+    fixed_index,
     seeded_hash,
     tag_condition,
     to_integer,
@@ -110,6 +111,7 @@ class RowFilter:
         self._by_arrival = Switch(spark)
         self._cell = TableCell(spark, self.state.everything(), keeps=shares.count)
         self.cells = (self._cell,)
+        self._stride = shares.count + (2 if self.state.is_bounded else 0)  # a bound is followed by its power
         self._bound = RankBound(spark, self._cell, shares.count)
         self.meters = GateMeters(spark, self._arrival, base_s, index, shares.count)
 
@@ -130,7 +132,7 @@ class RowFilter:
     def apply(self, df: DataFrame, offered_tag: int, kept_tag: int, weight_column: str | None) -> DataFrame:
         """Return the DataFrame behind the gate."""
         index = self._index.column()
-        row = _Row(self._bits(df), F.lit(ENTRIES + self.state.ring.columns))
+        row = _Row(self._bits(df), fixed_index(ENTRIES + self._stride))
         gated = df.where(tag_condition(offered_tag, self.meters.count_offered(index)))
         # Columns of their own: in a condition, Spark would compute them, and count the row's rank, again at each place.
         helpers = {}
@@ -151,7 +153,7 @@ class RowFilter:
 
     def shed(self, df: DataFrame, reason: str) -> DataFrame:
         """Return the rows that the table of the batch in force does not keep, with a column that says why; nothing is counted."""
-        start, is_old = F.lit(ENTRIES + self.state.ring.columns), F.lit(False)
+        start, is_old = fixed_index(ENTRIES + self._stride), F.lit(False)
         if self._arrival is not None:
             start, is_old = self._start_by_batch(self._micros()), self._is_old(self._micros())
         threshold = self._cell.threshold(self._index.column_after(self._spark, start))
@@ -204,7 +206,7 @@ class RowFilter:
 
     def _start_by_batch(self, micros: Column) -> Column:
         """First those for rows that arrived before the moment that the table names, then those for all others."""
-        return F.when(self._is_old(micros), F.lit(ENTRIES)).otherwise(F.lit(ENTRIES + self.state.ring.columns))
+        return F.when(self._is_old(micros), F.lit(ENTRIES)).otherwise(F.lit(ENTRIES + self._stride))
 
     def _is_old(self, micros: Column) -> Column:
         """Whether the row arrived before the moment that the batch's table names; one without an arrival is new."""
@@ -212,11 +214,10 @@ class RowFilter:
         return is_old & (micros != bigint(MISSING_US)) if self._may_lack_arrival else is_old
 
     def _start_by_slot(self, micros: Column) -> Column:
-        columns = self.state.ring.columns
         slot = F.shiftright(micros, SLOT_SHIFT)
         since = compute(self._spark, "Subtract", slot, self._cell.oldest())
         age = to_integer(self._spark, F.least(F.greatest(since, bigint(0)), self._cell.last()))
-        first = age if columns == 1 else compute(self._spark, "Multiply", age, F.lit(columns))
+        first = age if self._stride == 1 else compute(self._spark, "Multiply", age, F.lit(self._stride))
         return compute(self._spark, "Add", first, F.lit(ENTRIES))
 
     def _micros(self) -> Column:
