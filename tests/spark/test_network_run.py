@@ -22,6 +22,7 @@ from penstock.drop.hashing import gate_seed, uniform
 from penstock.errors import PenstockError
 from penstock.journal import read_journal
 from penstock.network import Network, parse_network
+from penstock.spark.versions import internals_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -296,6 +297,15 @@ def test_what_can_be_planned_but_not_run_is_refused(session: SparkSession, tmp_p
     assert "\n" not in str(found.value)
     with pytest.raises(PenstockError, match="there is no node 'Z'; there are A, B"):
         node(parse_network(TWO), "Z", tmp_path / "4", NoShedding(parse_network(TWO), "A"))
+
+
+def test_an_older_spark_without_the_replay_source_is_said(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(internals_of(session), "has_replay", False, raising=False)
+    with pytest.raises(PenstockError, match=r"input 'i': the replay source needs Spark 4\.2 or later.*: read Kafka") as found:
+        node(parse_network(TWO), "A", tmp_path).run(spark=session)
+    assert "\n" not in str(found.value)
 
 
 def test_a_transport_that_cant_be_written_is_said(session: SparkSession, tmp_path: Path) -> None:

@@ -27,9 +27,7 @@ from penstock.network.queries import queries_of
 from penstock.spark.batch_driver import BatchDriver
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.lazy_start import start_lazily
-from penstock.spark.replay import register_replay
 from penstock.spark.session import local_session
-from penstock.spark.versions import internals_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,8 +88,6 @@ class NodeRuntime:
         if session is None:
             session = local_session(f"node-{self.node}", cores=cores, scratch=self._directory / "spark", **self._conf)
         try:
-            if internals_of(session).has_replay:
-                register_replay(session)
             while not self._is_over(clock):
                 try:
                     self._run_queries(session, clock, on_ready)

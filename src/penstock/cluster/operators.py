@@ -22,6 +22,7 @@ from penstock.errors import PenstockError
 from penstock.network.model import Input, Network, Operator
 from penstock.spark.catalyst import seeded_hash
 from penstock.spark.columns import column_named, quote_name
+from penstock.spark.replay import REPLAY, register_replay
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,6 +58,11 @@ def open_stream(spark: SparkSession, network: Network, name: str) -> DataFrame:
     work = network.work.get(name, {})
     if "format" not in work:
         raise PenstockError(f"{_line_prefix(network.inputs[name])}input {name!r}: say with 'format' and 'options' how to read it")
+    if work["format"] == REPLAY:
+        try:
+            register_replay(spark)
+        except PenstockError as error:
+            raise PenstockError(f"{_line_prefix(network.inputs[name])}input {name!r}: {error}") from error
     reader = spark.readStream.format(str(work["format"]))
     if "schema" in work:
         reader = reader.schema(str(work["schema"]))

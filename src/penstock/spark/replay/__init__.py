@@ -16,6 +16,6 @@ file or the options change under an old checkpoint, the same numbers stand for d
 
 from __future__ import annotations
 
-from penstock.spark.replay.registration import register_replay
+from penstock.spark.replay.registration import REPLAY, register_replay
 
-__all__ = ["register_replay"]
+__all__ = ["REPLAY", "register_replay"]

@@ -11,7 +11,10 @@ from penstock.spark.worker_python import check_worker_python
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register_replay"]
+__all__ = ["REPLAY", "register_replay"]
+
+REPLAY = "penstock-replay"
+"""The name of the format."""
 
 
 def register_replay(spark: SparkSession) -> None:

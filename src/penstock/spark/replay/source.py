@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.replay.options import parse_options
 from penstock.spark.replay.reader import ReplayReader
+from penstock.spark.replay.registration import REPLAY
 from penstock.spark.replay.replayed_trace import build_schema
 
 __all__ = ["ReplaySource"]
@@ -59,7 +60,7 @@ class ReplaySource(DataSource):
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
-        return "penstock-replay"
+        return REPLAY
 
     def schema(self) -> StructType:
         """Return the schema of the rows; a trace is loaded and checked here."""
