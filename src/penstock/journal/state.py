@@ -134,7 +134,9 @@ class JournalState:
     def add(self, record: Record) -> None:
         """Add one record."""
         if isinstance(record, DecisionRecord):
-            self.decisions.append(record)
+            # What was not synced is written again with what is: files may have a decision twice.
+            if record.batch_id is None or self.decision_for(record.batch_id) != record:
+                self.decisions.append(record)
         elif isinstance(record, BatchRecord):
             self.batches[record.batch_id] = record
         else:

@@ -124,10 +124,11 @@ class DirectWriter(JournalWriter):
         self._since_compaction = sum(not name.endswith(".compact.json") for name in list_numbered(self.store))
 
     def append(self, lines: list[Line]) -> None:
-        """Write lines. They survive this process when this returns; all but counts survive a power cut."""
+        """Write lines. They survive this process when this returns; all but counts, and what came later, survive a power cut."""
         with self._writing:
             self.check_open()
-            self._append(lines, is_synced=any(line["kind"] != "batch" for line in self._unsaved + lines))
+            others = [line for line in self._unsaved if line["kind"] != "decision"]  # a decision that came later can wait
+            self._append(lines, is_synced=any(line["kind"] != "batch" for line in others + lines))
 
     def append_later(self, lines: list[Line]) -> None:
         """Write lines together with the next ones."""
@@ -137,7 +138,7 @@ class DirectWriter(JournalWriter):
 
     def _append(self, lines: list[Line], *, is_synced: bool) -> None:
         together = self._unsaved + lines
-        is_synced = is_synced or self._syncs_counts or len(self._unsynced) >= _MOST_UNSYNCED
+        is_synced = is_synced or self._syncs_counts or len(_list_batches(self._unsynced)) >= _MOST_UNSYNCED
         again = _without(self._unsynced, together) if is_synced else []
         try:
             self._write(seal(again + together), is_synced=is_synced)
@@ -186,7 +187,11 @@ class DirectWriter(JournalWriter):
             self._hold.release()
 
 
+def _list_batches(lines: list[Line]) -> set[int]:
+    return {line["batch_id"] for line in lines if line["kind"] == "batch"}
+
+
 def _without(lines: list[Line], later: list[Line]) -> list[Line]:
-    """Return the batches among lines that later lines do not have."""
-    known = {line.get("batch_id") for line in later if line["kind"] == "batch"}
-    return [line for line in lines if line["batch_id"] not in known]
+    """Return lines without the batches that later lines have."""
+    known = _list_batches(later)
+    return [line for line in lines if line["kind"] != "batch" or line["batch_id"] not in known]

@@ -190,7 +190,25 @@ def test_a_batch_waits_for_the_disk_once(tmp_path: Path, monkeypatch: pytest.Mon
     journal.close()
 
 
-@given(st.lists(st.sampled_from(["decision", "batch", "message"]), max_size=60), st.integers(0, 60))
+def test_a_batch_whose_decision_says_the_same_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay that does not find it takes the last one. The next that says something else holds them all."""
+    journal = Journal(tmp_path, "job", syncs_counts=False)
+    journal.append(decision(0))
+    syncs: list[int] = []
+    monkeypatch.setattr(filesystem.os, "fsync", syncs.append)
+    for number in range(1, 10):
+        journal.append_later(decision(number))
+        journal.append(batch(number))
+    assert syncs == []
+    journal.append(decision(10))
+    assert len(syncs) == 1
+    journal.close()
+    newest = sorted(tmp_path.glob("0*.json"))[-1]
+    assert newest.read_text().count('"decision"') == 10
+    assert [each.batch_id for each in read_journal(tmp_path).decisions] == list(range(11))
+
+
+@given(st.lists(st.sampled_from(["decision", "later", "batch", "message"]), max_size=60), st.integers(0, 60))
 def test_a_power_cut_takes_only_what_came_after_the_last_sync(kinds: list[str], cut: int) -> None:
     """It tears every file that was not synced. What was synced holds whatever came before it."""
     with TemporaryDirectory() as directory:
@@ -207,6 +225,9 @@ def test_a_power_cut_takes_only_what_came_after_the_last_sync(kinds: list[str], 
         with mock.patch.object(LocalStore, "create_unsynced", note):
             for number, kind in enumerate(kinds[:cut]):
                 count = len(unsynced)
+                if kind == "later":
+                    journal.append_later(decision(number))
+                    continue
                 journal.append({"decision": decision, "batch": batch, "message": str}[kind](number))  # type: ignore[operator]
                 last_sync = number if len(unsynced) == count else last_sync
         for name in unsynced:
@@ -215,9 +236,10 @@ def test_a_power_cut_takes_only_what_came_after_the_last_sync(kinds: list[str], 
         journal.close()
     synced = kinds[:cut][: last_sync + 1]
     assert sorted(state.batches) == [number for number, kind in enumerate(synced) if kind == "batch"]
-    assert [each.batch_id for each in state.decisions] == [number for number, kind in enumerate(synced) if kind == "decision"]
+    decisions = [number for number, kind in enumerate(synced) if kind in ("decision", "later")]
+    assert [each.batch_id for each in state.decisions] == decisions
     assert state.errors == [str(number) for number, kind in enumerate(synced) if kind == "message"]
-    assert len(kinds[:cut]) - len(synced) <= 16
+    assert kinds[last_sync + 1 : cut].count("batch") <= 16
 
 
 def test_what_was_folded_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

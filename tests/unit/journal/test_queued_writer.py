@@ -11,7 +11,9 @@ import pytest
 
 from penstock.errors import JournalError
 from penstock.journal import BatchRecord, DecisionRecord, Journal, read_journal
+from penstock.journal.files import seal
 from penstock.journal.queued_writer import QueuedWriter
+from penstock.journal.records import encode
 from penstock.storage import Lease
 from penstock.testing.stores import MemoryStore
 
@@ -246,7 +248,7 @@ def test_the_last_write_of_the_dead_may_arrive_while_the_next_opens(store: Memor
 
     def arrive(names: object) -> object:
         found = list(read(names))  # type: ignore[arg-type]
-        late.files.setdefault(f"{late.location}/000000000002.json", store.files[f"{store.location}/000000000001.json"])
+        late.files.setdefault(f"{late.location}/000000000002.json", seal([encode(decision(1))]))
         return found
 
     store.read_all = arrive  # type: ignore[method-assign,assignment]
