@@ -376,10 +376,11 @@ def test_spark_knows_its_own_interruption(session: SparkSession) -> None:
     def is_interruption(text: str) -> bool:
         return bool(execution.isInterruptionException(jvm.py4j.Py4JException(text), session._jsc.sc()))
 
+    if minor_version(session.version) < (4, 0):
+        pytest.skip("Spark 3.5 knows no interruption of a function in Python")
     trace = "An error occurred while calling o1.addBatch.\n: java.lang.InterruptedException\n" + "\tat a.frame\n" * 2_000
-    if minor_version(session.version) >= (4, 0):  # older ones have another test of the error
-        with pytest.raises(Py4JError, match="StackOverflowError"):
-            is_interruption(f"py4j.protocol.Py4JJavaError: {trace}")
+    with pytest.raises(Py4JError, match="StackOverflowError"):
+        is_interruption(f"py4j.protocol.Py4JJavaError: {trace}")
     with pytest.raises(InterruptedError) as raised:
         shorten_interruption(RuntimeError(trace))
     assert is_interruption(f"Traceback (most recent call last):\n  ...\nInterruptedError: {raised.value}\n")

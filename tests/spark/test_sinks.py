@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark")
+pyspark = pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+SCALA = "2.12" if pyspark.__version__.startswith("3.") else "2.13"
 Ticks = Callable[..., "DataFrame"]
 ROWS = 200
 NUMBERS = itertools.count()
@@ -124,7 +125,7 @@ def test_a_complete_result_replaces_the_last(session: SparkSession, ticks: Ticks
     ("kind", "options", "message"),
     [
         ("mongodb", {}, "format must be one of csv, json, parquet, console, memory, delta, iceberg, jdbc, kafka, got 'mongodb'"),
-        ("kafka", {"topic": "t", "servers": "x:1"}, "add org.apache.spark:spark-sql-kafka-0-10_2.13:4"),
+        ("kafka", {"topic": "t", "servers": "x:1"}, f"add org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{pyspark.__version__[0]}"),
         ("delta", {"table": "t"}, "format 'delta' needs its connector"),
         ("iceberg", {"table": "t"}, "format 'iceberg' needs its connector"),
         ("jdbc", {"url": "jdbc:postgresql://x/y", "table": "t"}, "add org.postgresql:postgresql:"),
