@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-pyspark = pytest.importorskip("pyspark")
+pytest.importorskip("pyspark")
 
+import pyspark
 from pyspark.sql import functions as F
 
 from penstock import PenstockError, Shedder, read_journal
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-SCALA = "2.12" if pyspark.__version__.startswith("3.") else "2.13"
+SCALA = "2.12:3." if pyspark.__version__.startswith("3.") else "2.13:4."
 Ticks = Callable[..., "DataFrame"]
 ROWS = 200
 NUMBERS = itertools.count()
@@ -125,7 +126,7 @@ def test_a_complete_result_replaces_the_last(session: SparkSession, ticks: Ticks
     ("kind", "options", "message"),
     [
         ("mongodb", {}, "format must be one of csv, json, parquet, console, memory, delta, iceberg, jdbc, kafka, got 'mongodb'"),
-        ("kafka", {"topic": "t", "servers": "x:1"}, f"add org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{pyspark.__version__[0]}"),
+        ("kafka", {"topic": "t", "servers": "x:1"}, f"add org.apache.spark:spark-sql-kafka-0-10_{SCALA}"),
         ("delta", {"table": "t"}, "format 'delta' needs its connector"),
         ("iceberg", {"table": "t"}, "format 'iceberg' needs its connector"),
         ("jdbc", {"url": "jdbc:postgresql://x/y", "table": "t"}, "add org.postgresql:postgresql:"),
