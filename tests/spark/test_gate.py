@@ -157,6 +157,17 @@ def test_by_batch_strange_arrival_times_lose_nothing(spark: SparkSession) -> Non
     assert ids(gated) == [], "by batch, a row without an arrival is as new as any"
 
 
+def test_the_mean_arrival_is_right_although_the_sum_overflows(spark: SparkSession) -> None:
+    """2^63 ticks are 5.6 million arrivals of today; a batch has them, and so has a query after a while."""
+    count = 6_000_000
+    times = F.timestamp_micros(F.col("id") % 1_000 + int(BASE_S * 1e6))
+    gate, gated = build(spark.range(0, count, 1, 2).withColumn("arrival", times))
+    set_by_batch(gate, 1.0)
+    for _ in range(2):
+        assert gated.agg(F.count("*")).first()[0] == count  # type: ignore[index]
+        assert gate.take_reading().mean_arrival_s == pytest.approx(BASE_S, abs=0.002)
+
+
 @pytest.mark.parametrize("by_arrival", [False, True])
 def test_kafkas_mark_for_no_timestamp_is_no_arrival(spark: SparkSession, by_arrival: bool) -> None:
     """-1 ms is as good as null, and a microsecond beside it is a time."""

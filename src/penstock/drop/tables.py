@@ -44,7 +44,7 @@ __all__ = [
 SLOT_SHIFT = 17
 """A slot is 2^17 microseconds, 0.131 s: a shift instead of a division."""
 SLOTS = 8192
-"""18 minutes; rows that arrived earlier share the oldest entry."""
+"""18 minutes; rows that arrived earlier share the entry of the oldest slot, and count as older, as those of that slot do."""
 ALWAYS, NEVER = -(1 << 62), 1 << 62
 """Microseconds before and after all timestamps."""
 SCALE = 2.0**53

@@ -80,15 +80,15 @@ class TableCell:
 
     def oldest(self) -> Column:
         """Return the oldest slot of the table in force or, set by batch, the moment before which rows are old."""
-        return self._entry(fixed_index(0))
+        return self._entry(fixed_index(self._spark, 0))
 
     def latest(self) -> Column:
         """Return the moment after which rows come from the future."""
-        return self._entry(fixed_index(1))
+        return self._entry(fixed_index(self._spark, 1))
 
     def last(self) -> Column:
         """Return the index of the last slot of the table in force."""
-        return self._entry(fixed_index(2))
+        return self._entry(fixed_index(self._spark, 2))
 
     def threshold(self, element: Column) -> Column:
         """Return a keep of the table in force: a bigint, keep times ``SCALE``. The first entry is element ``ENTRIES``."""
@@ -124,10 +124,20 @@ class TableCell:
         return _column(self._spark, expressions.KnownNotNull(item))
 
 
-def fixed_index(number: int) -> Column:
+def fixed_index(spark: SparkSession, number: int) -> Column:
     """Return the index of an entry that is the same for all rows: a number that the optimiser can't evaluate."""
-    zero = F.shiftright(F.spark_partition_id(), 31)  # partitions are numbered from zero
-    return zero.bitwiseOR(F.lit(number))
+    boxed = _jvm(spark).org.apache.spark.sql.catalyst.expressions.Literal.fromObject(number)
+    return _column(spark, _ask(spark, boxed, "intValue", "integer", deterministic=False))
+
+
+def _ask(spark: SparkSession, target: Any, method: str, kind: str, *, deterministic: bool) -> Any:
+    """Return a call of a method that takes nothing and answers with a value of Spark's."""
+    jvm = _jvm(spark)
+    nothing = jvm.PythonUtils.toSeq([])
+    result = jvm.org.apache.spark.sql.types.DataType.fromJson(f'"{kind}"')
+    propagate_null, nullable = False, False
+    invoke = jvm.org.apache.spark.sql.catalyst.expressions.objects.Invoke
+    return invoke(target, method, result, nothing, nothing, propagate_null, nullable, deterministic)
 
 
 class Switch:
@@ -137,30 +147,19 @@ class Switch:
     """
 
     def __init__(self, spark: SparkSession, *, is_on: bool = False) -> None:
-        self._spark, self._jvm = spark, _jvm(spark)
-        self._array = self._jvm.org.apache.spark.sql.catalyst.expressions.UnsafeArrayData()
-        self._base = self._jvm.org.apache.spark.unsafe.Platform.BYTE_ARRAY_OFFSET
+        self._spark = spark
+        self._flag = _jvm(spark).java.util.concurrent.atomic.AtomicBoolean(is_on)
         self.is_on = is_on
-        self.turn(is_on=is_on)
 
     def turn(self, *, is_on: bool) -> None:
         """Set it."""
-        packed = bytearray(struct.pack("<qqq", 1, 0, int(is_on)))  # one element, no nulls; its first byte is read
-        self._array.pointTo(packed, self._base, len(packed))
+        self._flag.set(is_on)
         self.is_on = is_on
 
     def column(self) -> Column:
         """Return the condition."""
-        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        types = self._jvm.org.apache.spark.sql.types.DataType
-        arguments = self._jvm.PythonUtils.toSeq([_expression(self._spark, F.lit(0))])
-        argument_kinds = self._jvm.PythonUtils.toSeq([types.fromJson('"integer"')])
-        literal = expressions.Literal.fromObject(self._array)
-        propagate_null, nullable, is_constant = True, False, True
-        call = expressions.objects.Invoke(
-            literal, "getBoolean", types.fromJson('"boolean"'), arguments, argument_kinds, propagate_null, nullable, is_constant
-        )
-        return _column(self._spark, call)
+        literal = _jvm(self._spark).org.apache.spark.sql.catalyst.expressions.Literal.fromObject(self._flag)
+        return _column(self._spark, _ask(self._spark, literal, "get", "boolean", deterministic=True))
 
 
 ENTRIES = 3
@@ -220,11 +219,7 @@ class RowMeter:
         literal = self._jvm.org.apache.spark.sql.catalyst.expressions.Literal.fromObject(self.accumulator)
         arguments = self._jvm.PythonUtils.toScalaMap({"add": _expression(self._spark, value)})
         accumulator = objects.InitializeJavaBean(literal, arguments)
-        nothing = self._jvm.PythonUtils.toSeq([])
-        result = self._jvm.org.apache.spark.sql.types.DataType.fromJson(f'"{kind}"')
-        propagate_null, nullable = False, False
-        call = objects.Invoke(accumulator, method, result, nothing, nothing, propagate_null, nullable, deterministic)
-        return _column(self._spark, call)
+        return _column(self._spark, _ask(self._spark, accumulator, method, kind, deterministic=deterministic))
 
     def take(self) -> int:
         """Return the count since the last call."""

@@ -101,7 +101,7 @@ class ConnectGate:
     def _count_kept(self, table: Column, index: Column) -> list[Column]:
         micros = F.unix_micros(column_named(self._arrival))
         since_base = (micros - bigint(self._base_us)).cast("double")
-        is_older = ~F.coalesce(F.shiftright(micros, SLOT_SHIFT) >= table.getField("oldest"), F.lit(False))
+        is_older = ~F.coalesce(F.shiftright(micros, SLOT_SHIFT) > table.getField("oldest"), F.lit(False))
         # Few and simple: an observation takes rows out of the generated code, and each count costs some nanoseconds per row.
         counts = {"rows": F.count(F.lit(1)), "since_base_us": F.sum(since_base), "older": F.count_if(is_older)}
         if self._may_lack_arrival:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from penstock.decision.events import MeterReading
 from penstock.drop.tables import to_micros
-from penstock.spark.catalyst import MeterPanel, RowMeter, compute
+from penstock.spark.catalyst import MeterPanel, RowMeter
 from penstock.spark.columns import MISSING_US, bigint
 
 if TYPE_CHECKING:
@@ -23,14 +23,15 @@ __all__ = ["GateMeters"]
 
 _TICK_SHIFT = 10
 """Arrival times are summed in ticks of 2^10 microseconds: a shift instead of a division."""
-_TICK_BITS = 39
-"""Bits of such a sum's terms that count, nine years around the gate's time: no sum of timestamps far off overflows."""
+_OVERFLOW = 1 << 64
+"""Sums that differ by this are the same long."""
 
 
 class GateMeters:
     """Counts what a gate keeps, when that arrived, and by class what was offered and kept.
 
-    Arrival times are summed in coarse ticks since ``base_s``, to stay far from overflow.
+    Arrival times are summed in coarse ticks since 1970. Such a sum overflows, as a long does, and what is read is its remainder.
+    The times of a batch lie around ``base_s``, and their sum since then does not overflow, so the remainder tells it.
     """
 
     def __init__(self, spark: SparkSession, arrival: str | None, base_s: float, index: ClassIndex, classes: int) -> None:
@@ -67,7 +68,7 @@ class GateMeters:
         may_lack
             Whether it may not say when it arrived.
         """
-        counted = self._kept.add(bigint(0) if micros is None else self._ticks(micros))
+        counted = self._kept.add(bigint(0) if micros is None else _ticks(micros))
         if micros is not None:
             is_ordinary = [] if is_in_time is None else [is_in_time]
             is_ordinary += [micros != bigint(MISSING_US)] if may_lack else []
@@ -81,13 +82,8 @@ class GateMeters:
     def count_expired(self, micros: Column, index: Column) -> Column:
         """Return a condition that is always true and counts a row that is shed for its age."""
         by_class = _count_by_class(index, self._expired_by_class)
-        counted = self._expired.add(self._ticks(micros))
+        counted = self._expired.add(_ticks(micros))
         return counted if by_class is None else counted & by_class
-
-    def _ticks(self, micros: Column) -> Column:
-        """Return ticks since the base. Shifted first: the difference of any two times is no overflow then."""
-        since_base = compute(self._spark, "Subtract", F.shiftright(micros, _TICK_SHIFT), bigint(self._base_ticks))
-        return F.shiftright(F.shiftleft(since_base, 64 - _TICK_BITS), 64 - _TICK_BITS)
 
     def take(self) -> MeterReading:
         """Read what was counted since the last call."""
@@ -95,7 +91,7 @@ class GateMeters:
         ticks, expired_ticks, null_arrivals, *by_class = self._panel.take()
         offered, both = len(self._offered_by_class), len(self._offered_by_class) + len(self._kept_by_class)
         timed = kept - null_arrivals
-        ticks -= null_arrivals * self._missing_ticks
+        ticks -= null_arrivals * (MISSING_US >> _TICK_SHIFT)
         return MeterReading(
             kept=timed,
             mean_arrival_s=self._mean_s(ticks, timed) if timed and self._arrival is not None else None,
@@ -110,14 +106,13 @@ class GateMeters:
         )
 
     def _mean_s(self, ticks: int, rows: int) -> float:
-        return (self._base_ticks + ticks / rows + 0.5) * (1 << _TICK_SHIFT) / 1e6
+        """Return the mean of arrival times from the remainder of their sum."""
+        since_base = (ticks - rows * self._base_ticks + _OVERFLOW // 2) % _OVERFLOW - _OVERFLOW // 2
+        return (self._base_ticks + since_base / rows + 0.5) * (1 << _TICK_SHIFT) / 1e6
 
-    @property
-    def _missing_ticks(self) -> int:
-        """What a row without an arrival added to the sum: the twin of ``_ticks``."""
-        since_base = (MISSING_US >> _TICK_SHIFT) - self._base_ticks
-        half = 1 << (_TICK_BITS - 1)
-        return (since_base + half) % (2 * half) - half
+
+def _ticks(micros: Column) -> Column:
+    return F.shiftright(micros, _TICK_SHIFT)
 
 
 def _count_by_class(index: Column, meters: list[RowMeter]) -> Column | None:

@@ -132,7 +132,7 @@ class RowFilter:
     def apply(self, df: DataFrame, offered_tag: int, kept_tag: int, weight_column: str | None) -> DataFrame:
         """Return the DataFrame behind the gate."""
         index = self._index.column()
-        row = _Row(self._bits(df), fixed_index(ENTRIES + self._stride))
+        row = _Row(self._bits(df), fixed_index(self._spark, ENTRIES + self._stride))
         gated = df.where(tag_condition(offered_tag, self.meters.count_offered(index)))
         # Columns of their own: in a condition, Spark would compute them, and count the row's rank, again at each place.
         helpers = {}
@@ -153,7 +153,7 @@ class RowFilter:
 
     def shed(self, df: DataFrame, reason: str) -> DataFrame:
         """Return the rows that the table of the batch in force does not keep, with a column that says why; nothing is counted."""
-        start, is_old = fixed_index(ENTRIES + self._stride), F.lit(False)
+        start, is_old = fixed_index(self._spark, ENTRIES + self._stride), F.lit(False)
         if self._arrival is not None:
             start, is_old = self._start_by_batch(self._micros()), self._is_old(self._micros())
         threshold = self._cell.threshold(self._index.column_after(self._spark, start))
@@ -171,10 +171,10 @@ class RowFilter:
             return is_below & self.meters.count_kept(None, index)
         if self._may_lack_arrival:
             is_below |= self._is_missing(row.micros)
-        is_in_slot = F.shiftright(row.micros, SLOT_SHIFT) >= self._cell.oldest()
-        is_in_time = F.when(self._by_arrival.column(), is_in_slot).otherwise(row.micros <= self._cell.latest())
+        is_first = row.start == F.lit(ENTRIES)  # by batch, it is old; by arrival, perhaps older than all slots
+        is_in_time = F.when(self._by_arrival.column(), ~is_first).otherwise(row.micros <= self._cell.latest())
         counted = self.meters.count_kept(row.micros, index, is_in_time, may_lack=self._may_lack_arrival)
-        is_expired = ~self._by_arrival.column() & (row.start == F.lit(ENTRIES))
+        is_expired = ~self._by_arrival.column() & is_first
         # Not by CASE, whose code is longer: what is counted is true, what has expired is not.
         return (is_below & counted) | (is_expired & ~self.meters.count_expired(row.micros, index))
 
