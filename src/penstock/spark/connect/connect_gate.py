@@ -14,7 +14,7 @@ from penstock.control.base import GateCount
 from penstock.decision.events import MeterReading
 from penstock.decision.gate_state import SlotGate
 from penstock.drop.hashing import seed_value
-from penstock.drop.tables import SLOT_SHIFT, KeepTable, to_micros
+from penstock.drop.tables import SCALE, SLOT_SHIFT, KeepTable, to_micros
 from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.errors import PenstockError
 from penstock.spark.columns import bigint, column_named, has_arrival
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["ConnectGate", "build_connect_gate"]
-
-_UNIT = 2.0**-53
 
 
 # long because it is the filter, its counts and what drivers ask of a gate
@@ -79,20 +77,21 @@ class ConnectGate:
         """Put the gate on a DataFrame."""
         table, index = self._file.read(self.spark), self._index.column()
         hashed = F.xxhash64(bigint(seed_value(self._unit.seed)), *self._unit.columns(df.schema))
-        number = F.shiftrightunsigned(hashed, 11).cast("double") * F.lit(_UNIT)
         offered = df.observe(self.offered_name, *self._count_offered(index))
-        keep = F.coalesce(self._keep_of(table, index), F.lit(1.0))  # a table that can't be read keeps everything
-        kept = offered.where(number < keep)
+        threshold = F.coalesce(
+            self._threshold_of(table, index), bigint(int(SCALE))
+        )  # a table that can't be read keeps everything
+        kept = offered.where(F.shiftrightunsigned(hashed, 11) < threshold)
         if self.specification.weight_column is not None:
-            kept = kept.withColumn(self.specification.weight_column, F.lit(1.0) / keep)
+            kept = kept.withColumn(self.specification.weight_column, F.lit(SCALE) / threshold)
         return kept.observe(self.kept_name, *self._count_kept(table, index))
 
-    def _keep_of(self, table: Column, index: Column) -> Column:
-        """Return the keep of a row: the entry of its slot and class; one without an arrival is always kept."""
+    def _threshold_of(self, table: Column, index: Column) -> Column:
+        """Return what the hash of a row must be below: the entry of its slot and class; one without an arrival is always kept."""
         columns = self.state.ring.columns
         entry = self._age(table) if columns == 1 else self._age(table) * F.lit(columns) + index
-        keep = F.get(table.getField("entries"), entry)
-        return F.when(has_arrival(self._arrival), keep).otherwise(F.lit(1.0)) if self._may_lack_arrival else keep
+        threshold = F.get(table.getField("thresholds"), entry)
+        return F.when(has_arrival(self._arrival), threshold) if self._may_lack_arrival else threshold
 
     def _count_offered(self, index: Column) -> list[Column]:
         counts = [F.count(F.lit(1)).alias("rows")]
@@ -101,14 +100,15 @@ class ConnectGate:
     def _count_kept(self, table: Column, index: Column) -> list[Column]:
         micros = F.unix_micros(column_named(self._arrival))
         since_base = (micros - bigint(self._base_us)).cast("double")
-        is_older = ~F.coalesce(F.shiftright(micros, SLOT_SHIFT) > table.getField("oldest"), F.lit(False))
+        # Where the table can't be read, no row is in it.
+        older = F.when(F.shiftright(micros, SLOT_SHIFT) > table.getField("oldest"), F.lit(None)).otherwise(F.lit(1))
         # Few and simple: an observation takes rows out of the generated code, and each count costs some nanoseconds per row.
-        counts = {"rows": F.count(F.lit(1)), "since_base_us": F.sum(since_base), "older": F.count_if(is_older)}
+        counts = {"rows": F.count(F.lit(1)), "since_base_us": F.sum(since_base), "older": F.count(older)}
         if self._may_lack_arrival:
             is_timed = F.coalesce(has_arrival(self._arrival), F.lit(False))
             counts["timed"] = F.count_if(is_timed)
             counts["since_base_us"] = F.sum(F.when(is_timed, since_base))
-            counts["older"] = F.count_if(is_timed & is_older)
+            counts["older"] = F.count(F.when(is_timed, older))
         named = [count.alias(name) for name, count in counts.items()]
         return named + (self._by_class(index) if self._index.counts_kept else [])
 

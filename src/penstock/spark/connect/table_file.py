@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from penstock.drop.tables import SLOTS, KeepTable, round_up
+from penstock.drop.tables import SCALE, SLOTS, KeepTable, round_up
 from penstock.errors import PenstockError
 from penstock.filesystem import resolve, write_atomically
 
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TableFile"]
 
-_SCHEMA = "oldest bigint, last bigint, entries array<double>"
-_DIGITS = 25
-"""The longest double, with its comma."""
+_SCHEMA = "oldest bigint, last bigint, thresholds array<bigint>"
+_DIGITS = len(f"{SCALE:.0f},")
 
 
 class TableFile:
@@ -60,18 +60,19 @@ class TableFile:
 
     def write(self, table: KeepTable) -> None:
         """Replace the table. Queries read it from their next batch on."""
-        fields = {"oldest": table.oldest, "last": len(table.keeps) - 1, "entries": round_up(table.keeps).ravel().tolist()}
+        thresholds = (round_up(table.keeps) * SCALE).astype(np.int64)  # whole numbers, as the classic gate compares them
+        fields = {"oldest": table.oldest, "last": len(table.keeps) - 1, "thresholds": thresholds.ravel().tolist()}
         content = json.dumps(fields, separators=(",", ":"))
         write_atomically(self._path, f"{content:<{self._length}}\n".encode(), durable=True)
 
     def is_whole(self) -> bool:
         """Whether the file is there and holds a table, as far as this process sees it."""
         try:
-            return "entries" in json.loads(self._path.read_bytes())
+            return "thresholds" in json.loads(self._path.read_bytes())
         except (OSError, ValueError):
             return False
 
     def read(self, spark: SparkSession) -> Column:
-        """Return the table as a struct column: the oldest slot, the number of the last one, and all entries one by one."""
+        """Return the table as a struct column: the oldest slot, the number of the last one, and all keeps times ``SCALE``."""
         rows = spark.read.schema(_SCHEMA).json(str(self._path))
-        return rows.select(F.struct("oldest", "last", "entries")).scalar()
+        return rows.select(F.struct("oldest", "last", "thresholds")).scalar()
