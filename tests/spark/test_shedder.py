@@ -103,6 +103,26 @@ def test_the_observation_is_complete(ticks: Ticks, tmp_path: Path) -> None:
         assert o.taken_s >= o.end_s - 0.01
 
 
+def test_sparks_own_rate_source_says_how_many_rows_come(session: SparkSession, tmp_path: Path) -> None:
+    """Its offsets are seconds, and it says how many rows it makes in each."""
+    with Shedder("2s", controller=Cycle()) as shedder:
+        source = session.readStream.format("rate").option("rowsPerSecond", 700).load()
+        gated = shedder.gate(source, name="in", arrival="timestamp", identity="value")
+        query = shedder.foreach_batch(gated, collect_into(seen := {}), checkpoint=tmp_path / "cp")
+        wait_until(lambda: len(seen) > 3, query)
+        controller = shedder._registry.drivers[0].core.controller
+    assert isinstance(controller, Cycle)
+    offered = {number: count["in"][0] for number, count in _counts(tmp_path / "cp").items()}
+    sizes = {o.batch_id + 1: o.upcoming_rows for o in controller.seen}
+    assert len(offered) > 3
+    assert sum(offered.values()) % 700 == 0
+    assert sizes == {number: offered[number] for number in sizes}
+
+
+def _counts(checkpoint: Path) -> dict[int, Any]:
+    return {number: batch.gates for number, batch in read_journal(checkpoint / "penstock").batches.items()}
+
+
 def test_by_arrival_the_journal_decides(ticks: Ticks, session: SparkSession, tmp_path: Path) -> None:
     """Arrival times follow the wall clock, so that decisions fall among them."""
     register_replay(session)

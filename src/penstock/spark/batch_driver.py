@@ -22,7 +22,7 @@ from penstock.spark.gates import Gate
 from penstock.spark.hadoop_store import open_session_store
 from penstock.spark.interruption import shorten_interruption
 from penstock.spark.kafka_source import SPARSE, KafkaTopics, clip_starts
-from penstock.spark.offsets import is_kafka, rows_between
+from penstock.spark.offsets import is_kafka, read_rows_per_s, rows_between
 from penstock.spark.plan_counts import PlanCounter
 from penstock.spark.progress import Progress, source_name
 from penstock.spark.query_driver import QueryDriver
@@ -78,6 +78,12 @@ class RunningQuery:
         stream = jvm.java.io.ByteArrayOutputStream()
         self._stream.offsetLog().serialize(logged.get(), stream)
         return parse_offsets(str(stream.toString("UTF-8")))
+
+    @cached_property
+    def rows_per_s(self) -> list[int | None]:
+        """How many rows each source makes per second, for those of Spark's that make up rows."""
+        sources = self._stream.sources()
+        return [read_rows_per_s(str(sources.apply(number).toString())) for number in range(sources.size())]
 
     def plan(self) -> Any:
         """Return the executed plan of the batch that is running."""
@@ -157,7 +163,7 @@ class OffsetSizes:
         if len(start) != len(end):
             return None
         self._learn(batch_id - 1)
-        rows = [rows_between(before, after) for before, after in zip(start, end, strict=True)]
+        rows = [rows_between(*offsets) for offsets in zip(start, end, self._running.rows_per_s, strict=True)]
         sizes = {source_name(number): count for number, count in enumerate(rows) if count is not None}
         if len(sizes) < len(rows):
             return None

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-__all__ = ["is_kafka", "rows_between"]
+__all__ = ["is_kafka", "read_rows_per_s", "rows_between"]
+
+_RATE = re.compile(r"RateStreamV2\[rowsPerSecond=(\d+), rampUpTimeSeconds=0\b")
 
 
-def rows_between(start: str | None, end: str | None) -> int | None:
+def rows_between(start: str | None, end: str | None, rows_per_s: int | None = None) -> int | None:
     """Return the number of rows from one offset to the next; ``None`` if the source's offsets don't count rows.
 
-    It knows the offsets of the replay source, of Kafka and of Spark's ``rate-micro-batch``. For Kafka the number is an upper
-    bound: a compacted topic has gaps, the marks of transactions take offsets, and retention removes rows.
+    It knows the offsets of the replay source, of Kafka and of Spark's ``rate-micro-batch`` and ``rate``. For Kafka the number is
+    an upper bound: a compacted topic has gaps, the marks of transactions take offsets, and retention removes rows.
 
     Parameters
     ----------
@@ -20,6 +23,8 @@ def rows_between(start: str | None, end: str | None) -> int | None:
         Offsets as JSON, as Spark logs them. Without a start, the rows from the beginning of the source are counted; for Kafka
         that is not known, because a topic may begin anywhere. A partition of Kafka that is new begins at 0, and one that is gone
         has no rows; neither has one that starts anew below its old end, because its topic was deleted and created again.
+    rows_per_s
+        Of Spark's ``rate``, whose offsets are seconds: how many rows it makes in each.
 
     Examples
     --------
@@ -29,6 +34,8 @@ def rows_between(start: str | None, end: str | None) -> int | None:
     3
     >>> rows_between(None, '{"offset": 4, "timestamp": 0}')
     4
+    >>> rows_between("3", "5", rows_per_s=1_000)
+    2000
     >>> rows_between('"opaque"', '"offset"') is None
     True
     """
@@ -37,7 +44,7 @@ def rows_between(start: str | None, end: str | None) -> int | None:
         if first is None or not (first or last):
             return None
         return sum(max(0, offset - first.get(partition, 0)) for partition, offset in last.items())
-    before, after = _position(start), _position(end)
+    before, after = _position(start, rows_per_s), _position(end, rows_per_s)
     if after is None or (before is None and start is not None):
         return None
     return max(0, after - (before or 0))
@@ -50,6 +57,20 @@ def is_kafka(offset: str | None) -> bool:
     (True, False)
     """
     return bool(_partitions(offset))
+
+
+def read_rows_per_s(source: str) -> int | None:
+    """Return how many rows Spark's ``rate`` makes per second, from what it says of itself; ``None`` for any other source.
+
+    One that starts slowly makes another number in each of its first seconds, and is not known either.
+
+    >>> read_rows_per_s("RateStreamV2[rowsPerSecond=100, rampUpTimeSeconds=0, numPartitions=default")
+    100
+    >>> read_rows_per_s("RateStreamV2[rowsPerSecond=100, rampUpTimeSeconds=5, numPartitions=2") is None
+    True
+    """
+    found = _RATE.match(source)
+    return None if found is None else int(found[1])
 
 
 def _load(offset: str | None) -> Any:
@@ -68,8 +89,10 @@ def _partitions(offset: str | None) -> dict[tuple[str, str], int] | None:
     return offsets if all(isinstance(count, int) for count in offsets.values()) else None
 
 
-def _position(offset: str | None) -> int | None:
+def _position(offset: str | None, rows_per_s: int | None) -> int | None:
     match _load(offset):
+        case int(seconds) if rows_per_s is not None:
+            return seconds * rows_per_s
         case {"n": int(rows), "t0": _} | {"offset": int(rows), "timestamp": _}:
             return rows
     return None

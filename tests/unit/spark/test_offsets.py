@@ -28,3 +28,11 @@ from penstock.spark.offsets import rows_between
 )
 def test_rows_between_offsets(start: str | None, end: str | None, rows: int | None) -> None:
     assert rows_between(start, end) == rows
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "rows"),
+    [(None, "0", 0), (None, "3", 3_000), ("3", "3", 0), ("3", "10", 7_000), ("9", "3", 0), ("{}", "3", None)],
+)
+def test_rows_between_seconds(start: str | None, end: str | None, rows: int | None) -> None:
+    assert rows_between(start, end, rows_per_s=1_000) == rows
