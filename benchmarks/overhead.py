@@ -37,6 +37,8 @@ _ROWS, _FILES = 200_000, 2
 _WARM_UP, _ROUNDS, _QUICK_WARM_UP, _QUICK_ROUNDS = 100, 300, 10, 20
 _MAX_RATIO, _MAX_DIFFERENCE_MS = 1.05, 15.0
 _FORMS = ("foreachBatch", "writeStream")
+_LISTING_S = 0.2
+"""By then Spark has listed the files of a batch, and does not look for others until it has run."""
 _CONF = {
     "spark.sql.streaming.pollingDelay": "50ms",  # queries that wait for their turn look for files, which takes time
 }
@@ -68,6 +70,7 @@ class _Arm:
         self.query = query
         self._directory = directory
         self._numbers = itertools.count()
+        self._old: list[Path] = []
 
     def run_batch(self, files: Sequence[Path]) -> float:
         """Give the query the files of a batch, wait until it has run, and return the milliseconds that Spark reports."""
@@ -77,13 +80,16 @@ class _Arm:
         for file in files:
             os.link(file, hidden / file.name)
         hidden.rename(self._directory / str(number))  # all files in one step, else they might become two batches
+        time.sleep(_LISTING_S)
+        for directory in self._old:  # else the query would look through more and more files
+            shutil.rmtree(directory)
+        self._old = [self._directory / str(number)]
         # Not query.lastProgress: it converts the report to Python objects, with hundreds of calls.
         stream: Any = self.query
         while (last := stream._jsq.lastProgress()) is None or last.batchId() < number or not last.numInputRows():
             if (failure := self.query.exception()) is not None:
                 raise failure
             time.sleep(0.02)
-        shutil.rmtree(self._directory / str(number))  # else the queries would look through more and more files
         return float(last.durationMs().get("triggerExecution"))
 
 
