@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -17,14 +15,15 @@ from penstock.decision import BatchEnded, BatchPlanned, ByBatch, MeterReading
 from penstock.errors import PenstockError
 from penstock.journal import Journal
 from penstock.journal.records import OutputRecord
+from penstock.spark.batch_sizes import BatchSizes, OffsetSizes
 from penstock.spark.checkpoint import Checkpoint, parse_offsets
 from penstock.spark.gates import Gate
 from penstock.spark.hadoop_store import open_session_store
 from penstock.spark.interruption import shorten_interruption
-from penstock.spark.kafka_source import SPARSE, KafkaTopics, clip_starts
-from penstock.spark.offsets import is_kafka, read_rows_per_s, rows_between
+from penstock.spark.kafka_source import SPARSE, KafkaTopics
+from penstock.spark.offsets import read_rows_per_s
 from penstock.spark.plan_counts import PlanCounter
-from penstock.spark.progress import Progress, source_name
+from penstock.spark.progress import Progress
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.repeated_tasks import RepeatWatch, count_once
 from penstock.spark.started_jobs import StartedJobs
@@ -33,12 +32,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["BatchCounter", "BatchCounts", "BatchDriver", "BatchFunction", "BatchSizes", "RunningQuery"]
+__all__ = ["BatchCounter", "BatchCounts", "BatchDriver", "BatchFunction", "RunningQuery"]
 
 log = logging.getLogger("penstock")
 
 _PATIENCE_S = 60.0
-_REMEMBERED = 5
 
 BatchFunction = Callable[["DataFrame", int], Any]
 
@@ -126,54 +124,6 @@ class BatchCounter(Protocol):
 
     def count(self, running: RunningQuery, df: DataFrame) -> BatchCounts:
         """Return what the batch did at the gates."""
-
-
-class BatchSizes(Protocol):
-    """Knows how many rows a batch takes from each source, before it runs."""
-
-    def read(self, checkpoint: Checkpoint, batch_id: int) -> Mapping[str, int] | None:
-        """Return the rows by source; ``None`` where a source cannot tell."""
-
-
-class OffsetSizes:
-    """The sizes of batches from Spark's offset log; of Kafka, whose offsets have gaps, a close upper bound.
-
-    Parameters
-    ----------
-    running
-        The query. Its reports say how dense the offsets of its topics are, and its client which rows are left of the first
-        batch of a run.
-
-    """
-
-    def __init__(self, running: RunningQuery) -> None:
-        self._running = running
-        self._last: tuple[int, list[str | None]] = (-2, [])  # the end of one batch is the start of the next
-        self._densities: dict[str, deque[float]] = {}
-
-    def read(self, checkpoint: Checkpoint, batch_id: int) -> dict[str, int] | None:
-        """Return the rows by source; ``None`` where a source's offsets don't count rows."""
-        end = self._running.offsets(batch_id)
-        last_id, start = self._last
-        if last_id != batch_id - 1:
-            start = checkpoint.starts(batch_id)
-            if any(is_kafka(offset) for offset in end):
-                start = clip_starts(start, self._running.topics.earliest())
-        self._last = batch_id, end
-        if len(start) != len(end):
-            return None
-        self._learn(batch_id - 1)
-        rows = [rows_between(*offsets) for offsets in zip(start, end, self._running.rows_per_s, strict=True)]
-        sizes = {source_name(number): count for number, count in enumerate(rows) if count is not None}
-        if len(sizes) < len(rows):
-            return None
-        return {name: math.ceil(count * max(self._densities.get(name, (1.0,)))) for name, count in sizes.items()}
-
-    def _learn(self, batch_id: int) -> None:
-        """Remember how many rows the offsets of the last batches had. The densest one counts, so that a bound stays one."""
-        progress = self._running.progress(batch_id)
-        for name, density in progress.densities.items() if progress is not None else ():
-            self._densities.setdefault(name, deque(maxlen=_REMEMBERED)).append(density)
 
 
 class GateCounter:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from penstock.spark.batch_driver import OffsetSizes
+from penstock.spark.batch_sizes import OffsetSizes
 from penstock.spark.kafka_source import _is_open, explain_failure
 from penstock.spark.progress import Progress
 
