@@ -80,15 +80,15 @@ class TableCell:
 
     def oldest(self) -> Column:
         """Return the oldest slot of the table in force or, set by batch, the moment before which rows are old."""
-        return self._entry(fixed_index(self._spark, 0))
+        return self._entry(fixed_index(0))
 
     def latest(self) -> Column:
         """Return the moment after which rows come from the future."""
-        return self._entry(fixed_index(self._spark, 1))
+        return self._entry(fixed_index(1))
 
     def last(self) -> Column:
         """Return the index of the last slot of the table in force."""
-        return self._entry(fixed_index(self._spark, 2))
+        return self._entry(fixed_index(2))
 
     def threshold(self, element: Column) -> Column:
         """Return a keep of the table in force: a bigint, keep times ``SCALE``. The first entry is element ``ENTRIES``."""
@@ -124,10 +124,13 @@ class TableCell:
         return _column(self._spark, expressions.KnownNotNull(item))
 
 
-def fixed_index(spark: SparkSession, number: int) -> Column:
-    """Return the index of an entry that is the same for all rows: a number that the optimiser can't evaluate."""
-    boxed = _jvm(spark).org.apache.spark.sql.catalyst.expressions.Literal.fromObject(number)
-    return _column(spark, _ask(spark, boxed, "intValue", "integer", deterministic=False))
+def fixed_index(number: int) -> Column:
+    """Return the index of an entry that is the same for all rows: a number that the optimiser can't evaluate.
+
+    It is computed, because to read one from an object in memory takes a nanosecond per row.
+    """
+    zero = F.shiftright(F.spark_partition_id(), 31)  # partitions are numbered from zero
+    return zero if number == 0 else zero.bitwiseOR(F.lit(number))
 
 
 def _ask(spark: SparkSession, target: Any, method: str, kind: str, *, deterministic: bool) -> Any:

@@ -132,7 +132,7 @@ class RowFilter:
     def apply(self, df: DataFrame, offered_tag: int, kept_tag: int, weight_column: str | None) -> DataFrame:
         """Return the DataFrame behind the gate."""
         index = self._index.column()
-        row = _Row(self._bits(df), fixed_index(self._spark, ENTRIES + self._stride))
+        row = _Row(self._bits(df), fixed_index(ENTRIES + self._stride))
         gated = df.where(tag_condition(offered_tag, self.meters.count_offered(index)))
         # Columns of their own: in a condition, Spark would compute them, and count the row's rank, again at each place.
         helpers = {}
@@ -153,7 +153,7 @@ class RowFilter:
 
     def shed(self, df: DataFrame, reason: str) -> DataFrame:
         """Return the rows that the table of the batch in force does not keep, with a column that says why; nothing is counted."""
-        start, is_old = fixed_index(self._spark, ENTRIES + self._stride), F.lit(False)
+        start, is_old = fixed_index(ENTRIES + self._stride), F.lit(False)
         if self._arrival is not None:
             start, is_old = self._start_by_batch(self._micros()), self._is_old(self._micros())
         threshold = self._cell.threshold(self._index.column_after(self._spark, start))
