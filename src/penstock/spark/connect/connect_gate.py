@@ -78,9 +78,8 @@ class ConnectGate:
         table, index = self._file.read(self.spark), self._index.column()
         hashed = F.xxhash64(bigint(seed_value(self._unit.seed)), *self._unit.columns(df.schema))
         offered = df.observe(self.offered_name, *self._count_offered(index))
-        threshold = F.coalesce(
-            self._threshold_of(table, index), bigint(int(SCALE))
-        )  # a table that can't be read keeps everything
+        # A table that can't be read keeps everything.
+        threshold = F.coalesce(self._threshold_of(table, index), bigint(int(SCALE)))
         kept = offered.where(F.shiftrightunsigned(hashed, 11) < threshold)
         if self.specification.weight_column is not None:
             kept = kept.withColumn(self.specification.weight_column, F.lit(SCALE) / threshold)
