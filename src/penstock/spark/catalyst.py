@@ -33,6 +33,7 @@ __all__ = [
     "TimeMeter",
     "compute",
     "fixed_index",
+    "has_switch",
     "new_tag",
     "one_call_site",
     "seeded_hash",
@@ -44,6 +45,7 @@ __all__ = [
 # Unique in the driver, so that gates of several shedders in one query can be distinguished; far from the small numbers that a
 # filter of the user might contain.
 _TAGS = itertools.count(1_000_000_001)
+_SWITCH = re.compile(r"invoke\((true|false)\.get\(\)\)")
 _VALUE = re.compile(r"value: (-?\d+)\)")
 """The sum in what an accumulator says of itself."""
 
@@ -163,6 +165,15 @@ class Switch:
         """Return the condition."""
         literal = _jvm(self._spark).org.apache.spark.sql.catalyst.expressions.Literal.fromObject(self._flag)
         return _column(self._spark, _ask(self._spark, literal, "get", "boolean", deterministic=True))
+
+
+def has_switch(text: str) -> bool:
+    """Whether Spark's description of a plan or a part of it has a switch in it.
+
+    >>> has_switch("Filter (NOT invoke(false.get()) OR (a#1 > 3))")
+    True
+    """
+    return _SWITCH.search(text) is not None
 
 
 ENTRIES = 3

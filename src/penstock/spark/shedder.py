@@ -34,7 +34,7 @@ from penstock.spark.connect.start import is_connect_backfill, start_over_connect
 from penstock.spark.dead_letters.letter_writer import add_letters
 from penstock.spark.dead_letters.targets import parse_target
 from penstock.spark.driver_registry import DriverRegistry
-from penstock.spark.gates import Gate, GateSpecification, build_gate, keep_whole_windows
+from penstock.spark.gates import Gate, GateSpecification, build_gate, keep_whole_windows, settle_way
 from penstock.spark.journal_opening import find_journal, open_journal
 from penstock.spark.lazy_start import start_lazily
 from penstock.spark.native_sinks import Way, choose_way, open_sink
@@ -282,7 +282,7 @@ class Shedder:
             by = "arrival"
         sink = open_sink(writer, settings, gates, choose_way(by, table))
         if sink is not None:
-            query = self._start_by_batch(settings.new_writer(), settings, sink)
+            query = self._start_by_batch(writer._df, settings, sink)
             sink.register()
             return query
         driver = self._arrival_driver(plan, settings.name, settings.trigger)
@@ -348,10 +348,9 @@ class Shedder:
             writer = writer.trigger(**pace)
         if is_connect(df):
             return self.start(writer.foreachBatch(function))
-        return self._start_by_batch(writer, WriterSettings(writer), function)
+        return self._start_by_batch(df, WriterSettings(writer), function)
 
-    def _start_by_batch(self, writer: DataStreamWriter, settings: WriterSettings, function: BatchFunction) -> StreamingQuery:
-        df = writer._df
+    def _start_by_batch(self, df: DataFrame, settings: WriterSettings, function: BatchFunction) -> StreamingQuery:
         plan = df._jdf.queryExecution().analyzed().toString()
         gates = find_gates(plan, self._gates, settings.name)
         check_windows(plan, gates)
@@ -367,6 +366,7 @@ class Shedder:
         with self._registry.enlist(driver):
             open_journal(driver, self._journal, settings.checkpoint, df, settings.output_mode)
             driver.carry_out(core.get_ready())
+            writer = settings.new_writer(settle_way(df, gates))
             return self._launch(driver, plan, lambda: start_lazily(writer.foreachBatch(driver)), getattr(function, "note", None))
 
     def write(

@@ -11,6 +11,7 @@ from penstock.spark.hadoop_store import open_session_store
 from penstock.storage import Store
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = ["WriterSettings", "check_trigger", "is_backfill", "parse_backfill", "read_private_field", "trigger_arguments"]
@@ -56,9 +57,9 @@ class WriterSettings:
         """Whether batches wait for an interval to pass."""
         return "ProcessingTime" in _name_of(self.trigger) and int(self.trigger.intervalMs()) > 0
 
-    def new_writer(self) -> DataStreamWriter:
-        """Return another writer of the same DataFrame, told the same, without a sink."""
-        writer = self._writer._df.writeStream
+    def new_writer(self, df: DataFrame) -> DataStreamWriter:
+        """Return a writer of a DataFrame that was told the same, without a sink."""
+        writer = df.writeStream
         writer._jwrite.options(self.java_options.originalMap()).outputMode(self.java_output_mode).trigger(self.trigger)
         return writer
 

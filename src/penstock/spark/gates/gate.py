@@ -63,6 +63,11 @@ class Gate:
         """Whether its table can be set by arrival."""
         return isinstance(self._filter, RowFilter)
 
+    @property
+    def reads_slots(self) -> bool:
+        """Whether its table is set by arrival now."""
+        return isinstance(self._filter, RowFilter) and self._filter.is_by_arrival
+
     def apply(self, df: DataFrame) -> DataFrame:
         """Put the gate on a DataFrame with the columns it was built for, such as the next micro-batch."""
         with one_call_site(self.spark):

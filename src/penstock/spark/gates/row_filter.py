@@ -119,6 +119,11 @@ class RowFilter:
         """Rows have no event time that matters here."""
         return None
 
+    @property
+    def is_by_arrival(self) -> bool:
+        """Whether it reads tables of slots, not tables of batches."""
+        return self._by_arrival.is_on
+
     def set_how(self, *, by_arrival: bool) -> None:
         """Read tables of slots from the next plan on, or tables of batches."""
         if by_arrival != self._by_arrival.is_on:

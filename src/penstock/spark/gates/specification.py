@@ -77,6 +77,11 @@ class GateSpecification:
         can = self.arrival is not None and self.unit is None and self.buckets is None and self.clocked is None
         return can if self.is_bounded is None else self.is_bounded
 
+    @property
+    def has_plain_classes(self) -> bool:
+        """Whether the class of a row is a column, and not an expression of the user's."""
+        return self.priorities is None or isinstance(self.priorities.column, str)
+
     def check(self, schema: StructType) -> None:
         """Raise if the options do not fit the columns or each other."""
         self._check_arrival(schema)
