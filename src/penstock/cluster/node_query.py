@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.cluster.deployment import DeployedQuery
@@ -127,8 +128,11 @@ class NodeCounter:
     def begin(self) -> None:
         """Nothing to do: a node's executors are in its own process."""
 
-    def count(self, running: RunningQuery, df: DataFrame) -> BatchCounts:  # noqa: ARG002 - the plan has the counts
-        """Return what the batch did at the gates."""
+    def count(self, running: RunningQuery, df: DataFrame) -> Callable[[], BatchCounts]:  # noqa: ARG002 - the plan has the counts
+        """Return what reads the counts of the batch."""
+        return partial(self._read, running)
+
+    def _read(self, running: RunningQuery) -> BatchCounts:
         query = self._query
         counts = self._counter.read(running.plan()) if query.entry_gates else {}
         readings = {name: gate.take_reading() for name, gate in query.entry_gates.items()}

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -122,8 +123,8 @@ class BatchCounter(Protocol):
     def begin(self) -> None:
         """A batch begins."""
 
-    def count(self, running: RunningQuery, df: DataFrame) -> BatchCounts:
-        """Return what the batch did at the gates."""
+    def count(self, running: RunningQuery, df: DataFrame) -> Callable[[], BatchCounts]:
+        """Return what reads the counts of a batch that has run, to be called once, before the next one runs."""
 
 
 class GateCounter:
@@ -143,17 +144,27 @@ class GateCounter:
         self._watch.begin()
         self._jobs.begin()
 
-    def count(self, running: RunningQuery, df: DataFrame) -> BatchCounts:
-        """Return what the batch did at the gates."""
+    def count(self, running: RunningQuery, df: DataFrame) -> Callable[[], BatchCounts]:
+        """Return what reads the counts of the batch. What must run for them to be right has run by then."""
         try:
             plan = running.plan()
-            counts = self._counter.read(plan)
             if self._watch.has_repeats(running.job_ids):
+                counts = self._counter.read(plan)
                 counts |= self._count_once(running, df, plan)
             elif not self.persists and (jobs := self._jobs.count(running.job_ids, self._proven_jobs)) > self._proven_jobs:
-                counts = self._check(df, plan, counts, jobs)
+                counts = self._check(df, plan, self._counter.read(plan), jobs)
+            else:
+                return partial(self._read, plan)
+        except BaseException:
+            self._take_readings()  # else they would count for the next batch
+            raise
+        return partial(BatchCounts, counts, self._take_readings())
+
+    def _read(self, plan: Any) -> BatchCounts:
+        try:
+            counts = self._counter.read(plan)
         finally:
-            readings = self._take_readings()  # else they would count for the next batch
+            readings = self._take_readings()
         return BatchCounts(counts, readings)
 
     def _take_readings(self) -> dict[str, MeterReading]:
@@ -210,7 +221,8 @@ class BatchDriver(QueryDriver):
     """The function given to ``foreachBatch``: decide, journal, set the table, call the user's function, count, journal.
 
     When it is called, Spark has written the batch's offsets to its log, so the size of the batch is known, and none of its
-    work has begun. The counts are journaled before Spark commits the batch.
+    work has begun. The counts are journaled while Spark commits the batch, beside it: a batch that a crash left uncounted is
+    counted at the next start. Where nobody would count it again, they are journaled before.
     """
 
     shares_gates = False
@@ -240,11 +252,14 @@ class BatchDriver(QueryDriver):
         self._between_batches = threading.Event()
         self._between_batches.set()
         self._last_batch: int | None = None
+        self._beside = ThreadPoolExecutor(1, "penstock-counts")
+        self._counting: Future[None] | None = None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Run one batch."""
         self._between_batches.clear()
         try:
+            self.settle()
             running = self._find_query(df)
             self.guard("set the table of a batch", self._plan, running, batch_id)
             self.guard("look at the executors", self._counter.begin)
@@ -302,20 +317,35 @@ class BatchDriver(QueryDriver):
         self.carry_out(self.core.plan_batch(event))
 
     def _end(self, running: RunningQuery, df: DataFrame, batch_id: int) -> None:
-        """Count the batch and journal it, before Spark commits it."""
-        counted = self._counter.count(running, df)
+        """Have the batch counted and journaled.
+
+        The first one of a run is counted at once. It may have been judged by slots, which are left behind it, before Spark plans
+        the next.
+        """
+        read, is_first = self._counter.count(running, df), self._last_batch is None
+        self._last_batch = batch_id
+        if is_first or not self.can_count_again:
+            self._journal_counts(read, batch_id, self.now_s())
+        else:
+            self._counting = self._beside.submit(self.guard, "count a batch", self._journal_counts, read, batch_id, self.now_s())
+
+    def _journal_counts(self, read: Callable[[], BatchCounts], batch_id: int, ended_s: float) -> None:
+        counted = read()
         event = BatchEnded(
             batch_id,
-            self.now_s(),
+            ended_s,
             counted.counts,
             counted.readings,
             event_times=self.event_times(),
             outputs=counted.outputs,
         )
-        instructions = self.core.end_batch(event)
-        self._last_batch = batch_id
-        self.carry_out(instructions)
+        self.carry_out(self.core.end_batch(event))
         self._hooks.ended(batch_id)
+
+    def settle(self) -> None:
+        """Wait until the last batch is counted."""
+        if (counting := self._counting) is not None:
+            counting.result()
 
     def _close(self, batch_id: int) -> None:
         """Get ready for the next batch, which Spark plans before it asks for its table."""
@@ -340,6 +370,8 @@ class BatchDriver(QueryDriver):
 
     def end_core(self) -> None:
         """Journal when the last batch ran, since no later batch will bring it."""
+        self.settle()
+        self._beside.shutdown()
         if self._running is None or self._last_batch is None:
             return
         try:

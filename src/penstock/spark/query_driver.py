@@ -102,6 +102,7 @@ class QueryDriver(ABC):
 
     def ledger(self, delay_target_s: float) -> QueryLedger:
         """Return what the journal says now, for a report."""
+        self.settle()
         gates = {name: gate.state for name, gate in self.gates.items()}
         return QueryLedger(
             self.label,
@@ -199,6 +200,9 @@ class QueryDriver(ABC):
     @abstractmethod
     def stop(self) -> None:
         """Stop the query."""
+
+    def settle(self) -> None:  # noqa: B027 - only some count beside the query
+        """Wait until the batches that have ended are counted."""
 
     def finish(self) -> None:
         """The query has ended: write what is missing and release the journal. The first of several calls does it."""
