@@ -18,9 +18,10 @@ from penstock.decision import ByBatch
 from penstock.errors import PenstockError
 from penstock.journal.records import OutputRecord
 from penstock.network.model import arc_name
-from penstock.spark.batch_driver import BatchCounts, BatchDriver, BatchHooks, RunningQuery
+from penstock.spark.batch_driver import BatchCounts, BatchDriver, BatchHooks
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.plan_counts import PlanCounter
+from penstock.spark.running_query import RunningQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,101 +8,34 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.control.base import GateCount
 from penstock.decision import BatchEnded, BatchPlanned, ByBatch, MeterReading
-from penstock.errors import PenstockError
 from penstock.journal import Journal
 from penstock.journal.records import OutputRecord
 from penstock.spark.batch_sizes import BatchSizes, OffsetSizes
-from penstock.spark.checkpoint import Checkpoint, parse_offsets
 from penstock.spark.gates import Gate
-from penstock.spark.hadoop_store import open_session_store
 from penstock.spark.interruption import shorten_interruption
-from penstock.spark.kafka_source import SPARSE, KafkaTopics
-from penstock.spark.offsets import read_rows_per_s
+from penstock.spark.kafka_source import SPARSE
 from penstock.spark.plan_counts import PlanCounter
-from penstock.spark.progress import Progress
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.repeated_tasks import RepeatWatch, count_once
+from penstock.spark.running_query import RunningQuery
 from penstock.spark.started_jobs import StartedJobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["BatchCounter", "BatchCounts", "BatchDriver", "BatchFunction", "RunningQuery"]
+__all__ = ["BatchCounter", "BatchCounts", "BatchDriver", "BatchFunction"]
 
 log = logging.getLogger("penstock")
 
 _PATIENCE_S = 60.0
 
 BatchFunction = Callable[["DataFrame", int], Any]
-
-
-class RunningQuery:
-    """Spark's side of a query that has begun to run batches."""
-
-    def __init__(self, spark: SparkSession, df: DataFrame, label: str) -> None:
-        # The batch's own session is a copy that knows no queries.
-        self.id = str(df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
-        streams = [query._jsq.streamingQuery() for query in spark.streams.active if query.id == self.id]
-        if not streams:
-            raise PenstockError(f"query {label!r} runs without being known to Spark's query manager")
-        self._stream = streams[0]
-        self._tracker = spark._jsc.sc().statusTracker()
-        self._run_id = str(self._stream.runId().toString())
-        self._spark = spark
-        self.topics = KafkaTopics(spark, self._stream)
-        self._progress: Progress | None = None
-
-    @cached_property
-    def checkpoint(self) -> Checkpoint:
-        """Its checkpoint, as the session sees it."""
-        return Checkpoint(open_session_store(self._spark, str(self._stream.resolvedCheckpointRoot()), "the checkpoint"))
-
-    def offsets(self, batch_id: int) -> list[str | None]:
-        """Return the offset of each source at the end of the running batch, as JSON.
-
-        Far away, a file costs requests that the batch would wait for, and Spark still has in memory what it has just written.
-        """
-        if not self.checkpoint.store.is_remote:
-            return self.checkpoint.offsets(batch_id)
-        logged = self._stream.offsetLog().get(batch_id)
-        if not logged.isDefined():
-            return self.checkpoint.offsets(batch_id)
-        jvm: Any = self._spark._jvm
-        stream = jvm.java.io.ByteArrayOutputStream()
-        self._stream.offsetLog().serialize(logged.get(), stream)
-        return parse_offsets(str(stream.toString("UTF-8")))
-
-    @cached_property
-    def rows_per_s(self) -> list[int | None]:
-        """How many rows each source makes per second, for those of Spark's that make up rows."""
-        sources = self._stream.sources()
-        return [read_rows_per_s(str(sources.apply(number).toString())) for number in range(sources.size())]
-
-    def plan(self) -> Any:
-        """Return the executed plan of the batch that is running."""
-        return self._stream.lastExecution().executedPlan()
-
-    def analyzed_plan(self) -> Any:
-        """Return the logical plan of the batch that is running, with the rows that its sources give it."""
-        return self._stream.lastExecution().analyzed()
-
-    def progress(self, batch_id: int) -> Progress | None:
-        """Return Spark's report of a batch, which is there by the time the next one starts."""
-        if self._progress is None or self._progress.batch_id != batch_id:
-            report = self._stream.lastProgress()
-            self._progress = None if report is None else Progress.parse(report.json(), partial(self.checkpoint.starts, 0))
-        return self._progress if self._progress is not None and self._progress.batch_id == batch_id else None
-
-    def job_ids(self) -> Sequence[int]:
-        """Return the Spark jobs of this run that Spark still remembers. Each element read is a call to the JVM."""
-        jobs: Sequence[int] = self._tracker.getJobIdsForGroup(self._run_id)
-        return jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +225,13 @@ class BatchDriver(QueryDriver):
         if self._running is None:
             running = RunningQuery(self._spark, df, self.label)
             self.claim_journal(running.checkpoint.store, running.id)
-            self._sizes = OffsetSizes(running) if self._sizes is None else self._sizes
+            if self._sizes is None:
+                self._sizes = OffsetSizes(running, self._warn_of_size if self.core.controller.sheds else None)
             self._running = running
         return self._running
+
+    def _warn_of_size(self, reason: str) -> None:
+        self.warn(f"{self.label}: {reason}")
 
     def _plan(self, running: RunningQuery, batch_id: int) -> None:
         """Put the table of the batch in force."""

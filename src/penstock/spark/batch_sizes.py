@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.kafka_source import clip_starts
 from penstock.spark.offsets import is_kafka, rows_between
-from penstock.spark.progress import source_name
+from penstock.spark.progress import Progress, source_name
 
 if TYPE_CHECKING:
-    from penstock.spark.batch_driver import RunningQuery
+    from penstock.spark.running_query import RunningQuery
 
-__all__ = ["BatchSizes", "OffsetSizes"]
+__all__ = ["BatchSizes", "FileSizes", "OffsetSizes"]
 
 _REMEMBERED = 5
+NO_RATIO = (
+    "how many rows its files have is not known before the first batch has run, so nothing limits that batch: "
+    "cap it, with maxFilesPerTrigger"
+)
+NO_SIZE = (
+    "a source does not say how many rows a batch has before it runs, so a burst is shed one batch late: cap its batches, "
+    "or start the query with by='arrival', whose bounded gates limit batches of any size"
+)
 
 
 class BatchSizes(Protocol):
@@ -30,21 +39,28 @@ class BatchSizes(Protocol):
 class OffsetSizes:
     """The sizes of batches from Spark's offset log; of Kafka, whose offsets have gaps, a close upper bound.
 
+    The offsets of files and Delta tables count no rows. There the bytes of a batch's files tell, once a batch has shown how many
+    rows a byte is: an estimate.
+
     Parameters
     ----------
     running
         The query. Its reports say how dense the offsets of its topics are, and its client which rows are left of the first
         batch of a run.
+    warn
+        Told, in one line, why the size of a batch is not known.
 
     """
 
-    def __init__(self, running: RunningQuery) -> None:
+    def __init__(self, running: RunningQuery, warn: Callable[[str], None] | None = None) -> None:
         self._running = running
+        self._warn = warn
         self._last: tuple[int, list[str | None]] = (-2, [])  # the end of one batch is the start of the next
         self._densities: dict[str, deque[float]] = {}
+        self._files = FileSizes()
 
     def read(self, checkpoint: Checkpoint, batch_id: int) -> dict[str, int] | None:
-        """Return the rows by source; ``None`` where a source's offsets don't count rows."""
+        """Return the rows by source; ``None`` where a source can't tell."""
         end = self._running.offsets(batch_id)
         last_id, start = self._last
         if last_id != batch_id - 1:
@@ -54,15 +70,69 @@ class OffsetSizes:
         self._last = batch_id, end
         if len(start) != len(end):
             return None
-        self._learn(batch_id - 1)
-        rows = [rows_between(*offsets) for offsets in zip(start, end, self._running.rows_per_s, strict=True)]
-        sizes = {source_name(number): count for number, count in enumerate(rows) if count is not None}
+        progress = self._running.progress(batch_id - 1)
+        if progress is not None:
+            self._learn(progress)
+        counts = [rows_between(*offsets) for offsets in zip(start, end, self._running.rows_per_s, strict=True)]
+        rows = {source_name(number): count for number, count in enumerate(counts)}
+        if any(count is None for count in counts):
+            rows = self._count_files(batch_id, rows)
+        sizes = {name: count for name, count in rows.items() if count is not None}
         if len(sizes) < len(rows):
             return None
         return {name: math.ceil(count * max(self._densities.get(name, (1.0,)))) for name, count in sizes.items()}
 
-    def _learn(self, batch_id: int) -> None:
+    def _learn(self, progress: Progress) -> None:
         """Remember how many rows the offsets of the last batches had. The densest one counts, so that a bound stays one."""
-        progress = self._running.progress(batch_id)
-        for name, density in progress.densities.items() if progress is not None else ():
+        for name, density in progress.densities.items():
             self._densities.setdefault(name, deque(maxlen=_REMEMBERED)).append(density)
+        self._files.learn(progress)
+
+    def _count_files(self, batch_id: int, rows: Mapping[str, int | None]) -> dict[str, int | None]:
+        """Return the rows with what is estimated for sources whose offsets don't count them."""
+        by_source = zip(rows, self._running.file_bytes(), strict=True)
+        sizes = {name: size for name, size in by_source if rows[name] is None}
+        estimates = self._files.estimate(batch_id, sizes)
+        unknown = [name for name, estimate in estimates.items() if estimate is None]
+        if unknown and self._warn is not None:
+            will_be_known = not self._files.has_learnt and all(sizes[name] is not None for name in unknown)
+            self._warn(NO_RATIO if will_be_known else NO_SIZE)
+        return {**rows, **estimates}
+
+
+class FileSizes:
+    """How many rows the files of a batch have, from their bytes and from what the last batches had: the median ratio counts.
+
+    >>> from penstock.decision.events import BatchTimes
+    >>> files = FileSizes()
+    >>> files.estimate(0, {"source0": 5_000})
+    {'source0': None}
+    >>> files.learn(Progress(0, "run", BatchTimes(0.0, 1.0, 1.0), {}, {}, rows={"source0": 1_000}))
+    >>> files.estimate(1, {"source0": 20_000})
+    {'source0': 4000}
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[int, Mapping[str, int | None]] = (-2, {})
+        self._rows_per_byte: dict[str, deque[float]] = {}
+        self.has_learnt = False
+        """Whether a batch of files was reported. Of a query that reads one stream twice, Spark reports no rows."""
+
+    def learn(self, progress: Progress) -> None:
+        """Learn from the report of the batch that was estimated last."""
+        last_id, sizes = self._last
+        for name, size in sizes.items() if progress.batch_id == last_id else ():
+            self.has_learnt |= bool(size)
+            if size and progress.rows.get(name):
+                self._rows_per_byte.setdefault(name, deque(maxlen=_REMEMBERED)).append(progress.rows[name] / size)
+
+    def estimate(self, batch_id: int, sizes: Mapping[str, int | None]) -> dict[str, int | None]:
+        """Return the rows by source, from bytes by source; ``None`` where either is not known."""
+        self._last = batch_id, sizes
+        return {name: self._estimate(name, size) for name, size in sizes.items()}
+
+    def _estimate(self, name: str, size: int | None) -> int | None:
+        if not size:
+            return size
+        ratios = self._rows_per_byte.get(name)
+        return None if ratios is None else math.ceil(size * statistics.median(ratios))

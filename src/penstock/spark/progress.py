@@ -29,6 +29,8 @@ class Progress:
     """The offset of each source at the end of the batch, as JSON."""
     densities: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """By Kafka source that was read: rows read per offset, which is 1 unless the topic has gaps."""
+    rows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """How many rows were read from each source; of a batch that was evaluated twice, twice as many."""
     is_skipped: bool = False
     """The batch had input but nothing was run: after a crash, its sink had it already."""
 
@@ -59,6 +61,7 @@ class Progress:
                 source_name(n): end for n, source in enumerate(sources) if (end := _as_text(source.get("endOffset"))) is not None
             },
             densities={source_name(n): share for n, source in enumerate(sources) if (share := _density(source)) is not None},
+            rows={source_name(n): source.get("numInputRows") or 0 for n, source in enumerate(sources)},
             is_skipped=not report.get("numInputRows") and any(s.get("startOffset") != s.get("endOffset") for s in sources),
         )
 

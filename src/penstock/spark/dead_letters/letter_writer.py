@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
-from penstock.spark.batch_driver import BatchFunction, RunningQuery
+from penstock.spark.batch_driver import BatchFunction
 from penstock.spark.dead_letters.shed_rows import find_offered
 from penstock.spark.dead_letters.targets import ShedBatch
+from penstock.spark.running_query import RunningQuery
 from penstock.spark.sinks.batch_identity import BatchIdentity
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from penstock.spark.versions import internals_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.batch_driver import RunningQuery
     from penstock.spark.gates import Gate
+    from penstock.spark.running_query import RunningQuery
 
 __all__ = ["check_replayable", "find_offered", "list_leaves", "read_offered", "to_batch", "walk"]
 

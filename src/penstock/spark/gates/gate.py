@@ -66,7 +66,7 @@ class Gate:
     @property
     def reads_slots(self) -> bool:
         """Whether its table is set by arrival now."""
-        return isinstance(self._filter, RowFilter) and self._filter.is_by_arrival
+        return isinstance(self._filter, RowFilter) and self._filter.by_arrival.is_on
 
     def apply(self, df: DataFrame) -> DataFrame:
         """Put the gate on a DataFrame with the columns it was built for, such as the next micro-batch."""

@@ -108,7 +108,8 @@ class RowFilter:
             specification.name, shares, unit_name=self._unit.name, is_bounded=specification.is_bounded_by_arrival
         )
         self.state.arrival_column = self._arrival
-        self._by_arrival = Switch(spark)
+        self.by_arrival = Switch(spark)
+        """Whether it reads tables of slots, not tables of batches."""
         self._cell = TableCell(spark, self.state.everything(), keeps=shares.count)
         self.cells = (self._cell,)
         self._stride = shares.count + (2 if self.state.is_bounded else 0)  # a bound is followed by its power
@@ -119,15 +120,10 @@ class RowFilter:
         """Rows have no event time that matters here."""
         return None
 
-    @property
-    def is_by_arrival(self) -> bool:
-        """Whether it reads tables of slots, not tables of batches."""
-        return self._by_arrival.is_on
-
     def set_how(self, *, by_arrival: bool) -> None:
         """Read tables of slots from the next plan on, or tables of batches."""
-        if by_arrival != self._by_arrival.is_on:
-            self._by_arrival.turn(is_on=by_arrival)
+        if by_arrival != self.by_arrival.is_on:
+            self.by_arrival.turn(is_on=by_arrival)
             self.meters.has_slots = by_arrival
 
     def open_tables(self, *, by_arrival: bool) -> tuple[KeepTable, ...]:
@@ -145,7 +141,7 @@ class RowFilter:
             micros = self._micros()
             helpers = {"start": self._start(micros), "micros": micros}
         if self.state.is_bounded:
-            rank = F.when(self._by_arrival.column(), RowMeter(self._spark).rank()).otherwise(bigint(0))
+            rank = F.when(self.by_arrival.column(), RowMeter(self._spark).rank()).otherwise(bigint(0))
             helpers |= {"bits": row.bits, "rank": rank}
         names = {part: f"__penstock_{part}_{self._name}" for part in helpers}
         if helpers:
@@ -170,22 +166,22 @@ class RowFilter:
         index = self._index.column()
         is_below = row.bits < self._entry(row)
         if row.rank is not None:
-            is_within = ~self._by_arrival.column() | self._bound.is_within(row.rank, row.start)
+            is_within = ~self.by_arrival.column() | self._bound.is_within(row.rank, row.start)
             is_below &= is_within | (row.bits.cast("double") < self._bound.lower(self._entry(row), row.rank, row.start))
         if row.micros is None:
             return is_below & self.meters.count_kept(None, index)
         if self._may_lack_arrival:
             is_below |= self._is_missing(row.micros)
         is_first = row.start == F.lit(ENTRIES)  # by batch, it is old; by arrival, perhaps older than all slots
-        is_in_time = F.when(self._by_arrival.column(), ~is_first).otherwise(row.micros <= self._cell.latest())
+        is_in_time = F.when(self.by_arrival.column(), ~is_first).otherwise(row.micros <= self._cell.latest())
         counted = self.meters.count_kept(row.micros, index, is_in_time, may_lack=self._may_lack_arrival)
-        is_expired = ~self._by_arrival.column() & is_first
+        is_expired = ~self.by_arrival.column() & is_first
         # Not by CASE, whose code is longer: what is counted is true, what has expired is not.
         return (is_below & counted) | (is_expired & ~self.meters.count_expired(row.micros, index))
 
     def _is_missing(self, micros: Column) -> Column:
         """By arrival, a row that has no arrival is always kept, so that a replay keeps it too."""
-        return self._by_arrival.column() & (micros == bigint(MISSING_US))
+        return self.by_arrival.column() & (micros == bigint(MISSING_US))
 
     def _bits(self, df: DataFrame) -> Column:
         return F.shiftrightunsigned(seeded_hash(self._spark, self._unit.seed, self._unit.columns(df.schema)), 11)
@@ -195,7 +191,7 @@ class RowFilter:
         threshold = self._entry(row).cast("double")
         if row.rank is not None:
             bounded = self._bound.lower_any(threshold, row.rank, row.start)
-            threshold = F.when(self._by_arrival.column(), bounded).otherwise(threshold)
+            threshold = F.when(self.by_arrival.column(), bounded).otherwise(threshold)
         weight = F.lit(SCALE) / threshold
         if row.micros is None or not self._may_lack_arrival:
             return weight
@@ -207,7 +203,7 @@ class RowFilter:
 
     def _start(self, micros: Column) -> Column:
         """Return where the entries of a row begin, whichever way the table is set."""
-        return F.when(self._by_arrival.column(), self._start_by_slot(micros)).otherwise(self._start_by_batch(micros))
+        return F.when(self.by_arrival.column(), self._start_by_slot(micros)).otherwise(self._start_by_batch(micros))
 
     def _start_by_batch(self, micros: Column) -> Column:
         """First those for rows that arrived before the moment that the table names, then those for all others."""

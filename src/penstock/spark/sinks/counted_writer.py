@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.spark.batch_driver import RunningQuery
 from penstock.spark.plan_counts import PlanCounter
+from penstock.spark.running_query import RunningQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
