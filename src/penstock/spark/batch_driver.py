@@ -81,13 +81,14 @@ class GateCounter:
         """Return what reads the counts of the batch. What must run for them to be right has run by then."""
         try:
             plan = running.plan()
-            if self._watch.has_repeats(running.job_ids):
-                counts = self._counter.read(plan)
-                counts |= self._count_once(running, df, plan)
-            elif not self.persists and (jobs := self._jobs.count(running.job_ids, self._proven_jobs)) > self._proven_jobs:
-                counts = self._check(df, plan, self._counter.read(plan), jobs)
-            else:
+            jobs = self._proven_jobs if self.persists else self._jobs.count(running.job_ids, self._proven_jobs)
+            if self._watch.is_local and jobs <= self._proven_jobs:
                 return partial(self._read, plan)
+            counts = self._counter.read(plan)  # before the watch looks: on a cluster, tasks that run twice may end later
+            if self._watch.has_repeats(running.job_ids):
+                counts |= self._count_once(running, df, plan)
+            elif jobs > self._proven_jobs:
+                counts = self._check(df, plan, counts, jobs)
         except BaseException:
             self._take_readings()  # else they would count for the next batch
             raise
