@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import sys
@@ -93,6 +95,27 @@ def count_all(spark: SparkSession, root: Path) -> dict[str, Any]:
     return {"counted": counted, "report": str(shedder.report())}
 
 
+def explain_batches(spark: SparkSession, root: Path) -> dict[str, bool]:
+    """Return for a query without and one with a shuffle whether adaptive execution planned its batches."""
+    shedder = Shedder("2s", controller="keep-all", journal=root / "journal-plans")
+    is_adaptive = {}
+    with shedder:
+        for name in ("plain", "shuffled"):
+            rows = spark.readStream.format("rate").option("rowsPerSecond", RATE).load()
+            gated = shedder.gate(rows, name=name, arrival="timestamp", identity="value")
+            gated = gated.repartition(3, "value") if name == "shuffled" else gated
+            writer = gated.writeStream.format("noop").option("checkpointLocation", str(root / f"checkpoint-{name}"))
+            query = shedder.start(writer.queryName(name))
+            deadline = time.monotonic() + 60.0
+            while not query.recentProgress and time.monotonic() < deadline:
+                time.sleep(0.1)
+            plan = io.StringIO()
+            with contextlib.redirect_stdout(plan):
+                query.explain()
+            is_adaptive[name] = "AdaptiveSparkPlan" in plan.getvalue()
+    return is_adaptive
+
+
 def write_by_function(spark: SparkSession, root: Path) -> dict[str, Any]:
     """Write rows by a function, which runs at the server, and return what came out and what was counted."""
     output = str(root / "by-function")
@@ -128,6 +151,7 @@ def main() -> None:
             "refusals": list_refusals(spark, root),
             "all": count_all(spark, root),
             "function": write_by_function(spark, root),
+            "adaptive": explain_batches(spark, root),
         }
         (root / "answer.json").write_text(json.dumps(answer))
     spark.stop()

@@ -114,3 +114,4 @@ def test_what_cannot_be_had_is_refused_and_all_rows_pass_at_keep_1(tmp_path: Pat
     assert "rows without an arrival time in column 'arrival' are always kept" in answer["all"]["report"]
     assert sum(answer["function"]["written"]) == 10_000
     assert answer["function"]["counted"] == answer["function"]["written"]
+    assert answer["adaptive"] == {"plain": False, "shuffled": True}

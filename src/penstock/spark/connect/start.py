@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ from penstock.decision import ByArrival
 from penstock.errors import PenstockError
 from penstock.spark.connect.connect_driver import MARGIN_S, ConnectDriver
 from penstock.spark.connect.connect_gate import ConnectGate
+from penstock.spark.lazy_start import without_adaptive_streams
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.spark.driver_registry import DriverRegistry
 
 __all__ = ["ConnectSettings", "find_connect_gates", "is_connect_backfill", "start_over_connect"]
+
+log = logging.getLogger("penstock")
 
 _REFUSED = {"continuous_checkpoint_interval": "continuous", "real_time_batch_duration": "realTime"}
 
@@ -90,4 +95,21 @@ def start_over_connect(
         driver.open_journal(f"{read[0].directory}/{driver.label}", None, is_new=False)
         if settings.checkpoint is None:
             driver.warn(f"{driver.label}: without checkpointLocation nothing is left of the query after a restart")
-        return registry.launch(driver, read[0].spark, lambda: writer.start() if table is None else writer.toTable(table))
+        with nullcontext() if _has_exchange(writer) else without_adaptive_streams(read[0].spark):
+            return registry.launch(driver, read[0].spark, lambda: writer.start() if table is None else writer.toTable(table))
+
+
+def _has_exchange(writer: DataStreamWriter) -> bool:
+    """Whether the query has a shuffle or a broadcast that adaptive execution might plan better; also where that is not known.
+
+    If it has none, adaptive execution would do nothing for it. It would adapt every batch all the same, because the table of a
+    gate is a subquery, and that takes 10 to 20 ms.
+    """
+    from pyspark.sql.connect.dataframe import DataFrame  # noqa: PLC0415 - needs the packages of Spark Connect
+
+    connect: Any = writer
+    try:
+        return "Exchange" in DataFrame(connect._write_stream._child, connect._session)._explain_string(mode="simple")
+    except Exception:  # nothing but time depends on it
+        log.debug("the plan of a query could not be looked at", exc_info=True)
+        return True
