@@ -45,7 +45,7 @@ __all__ = [
 # Unique in the driver, so that gates of several shedders in one query can be distinguished; far from the small numbers that a
 # filter of the user might contain.
 _TAGS = itertools.count(1_000_000_001)
-_SWITCH = re.compile(r"invoke\((true|false)\.get\(\)\)")
+_SWITCH = re.compile(r"\b(?:true|false)\.get\b")
 _VALUE = re.compile(r"value: (-?\d+)\)")
 """The sum in what an accumulator says of itself."""
 
