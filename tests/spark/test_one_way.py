@@ -44,6 +44,14 @@ def test_what_the_other_way_needs_is_gone_and_nothing_of_the_user_changes(ticks:
         assert part in describe(settled)
 
 
+def test_nor_is_it_there_among_more_columns_than_spark_shows(ticks: Ticks) -> None:
+    shedder = Shedder("2s")
+    wide = ticks().select("*", *(F.lit(number).alias(f"c{number}") for number in range(60)))
+    gated = shedder.gate(wide, name="in", arrival="timestamp", identity="value")
+    settled = settle_way(gated, list(shedder._gates.values()))
+    assert not has_switch(str(settled._jdf.queryExecution().analyzed().treeString(True, False, 1_000, False)))
+
+
 def test_a_gate_that_reads_slots_keeps_both_ways(ticks: Ticks) -> None:
     shedder = Shedder("2s")
     gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")

@@ -50,8 +50,6 @@ def settle_way(df: DataFrame, gates: Sequence[Gate]) -> DataFrame:
 
 def _settle(jvm: Any, node: Any) -> Any:
     """Return a node with all below it settled; the same one where no gate is there."""
-    if not has_switch(node.toString()):  # nor has any node below it
-        return node
     seq = node.children()
     children = [seq.apply(position) for position in range(seq.size())]
     settled = [_settle(jvm, child) for child in children]
@@ -61,4 +59,6 @@ def _settle(jvm: Any, node: Any) -> Any:
         node = node.withNewChildren(jvm.PythonUtils.toSeq(nothing))
         for rule in _RULES * _ROUNDS:
             node = getattr(jvm.org.apache.spark.sql.catalyst.optimizer, rule).apply(node)
+    elif all(new is old for new, old in zip(settled, children, strict=True)):
+        return node
     return node.withNewChildren(jvm.PythonUtils.toSeq(settled))
