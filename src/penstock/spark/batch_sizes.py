@@ -95,7 +95,7 @@ class OffsetSizes:
         estimates = self._files.estimate(batch_id, sizes)
         unknown = [name for name, estimate in estimates.items() if estimate is None]
         if unknown and self._warn is not None:
-            will_be_known = not self._files.has_learnt and all(sizes[name] is not None for name in unknown)
+            will_be_known = not self._files.has_reports and all(sizes[name] is not None for name in unknown)
             self._warn(NO_RATIO if will_be_known else NO_SIZE)
         return {**rows, **estimates}
 
@@ -115,14 +115,14 @@ class FileSizes:
     def __init__(self) -> None:
         self._last: tuple[int, Mapping[str, int | None]] = (-2, {})
         self._rows_per_byte: dict[str, deque[float]] = {}
-        self.has_learnt = False
+        self.has_reports = False
         """Whether a batch of files was reported. Of a query that reads one stream twice, Spark reports no rows."""
 
     def learn(self, progress: Progress) -> None:
         """Learn from the report of the batch that was estimated last."""
         last_id, sizes = self._last
         for name, size in sizes.items() if progress.batch_id == last_id else ():
-            self.has_learnt |= bool(size)
+            self.has_reports |= bool(size)
             if size and progress.rows.get(name):
                 self._rows_per_byte.setdefault(name, deque(maxlen=_REMEMBERED)).append(progress.rows[name] / size)
 

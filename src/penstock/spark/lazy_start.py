@@ -1,8 +1,8 @@
-"""Starts queries that adaptive execution would plan otherwise than they need it.
+"""Starts queries without adaptive execution.
 
-Adaptive execution runs the stages ahead of a shuffle to learn their sizes, before Spark calls the function of ``foreachBatch``.
-Rows would be judged by the table of the batch before. From Spark 4.1 on it does so for streams without state. It is turned off
-for this query's own plan; what the user's function plans is not affected.
+Adaptive execution runs the stages ahead of a shuffle to learn their sizes, before Spark calls the function of
+``foreachBatch``. By batch, rows would be judged by the table of the batch before. From Spark 4.1 on it does so for streams
+without state. It is turned off for the query's own plan; what the user's function plans is not affected.
 """
 
 from __future__ import annotations
