@@ -34,13 +34,18 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _ROWS, _FILES = 200_000, 2
-_WARM_UP, _ROUNDS, _QUICK_WARM_UP, _QUICK_ROUNDS = 100, 300, 10, 20
+_WARM_UP, _ROUNDS, _QUICK_WARM_UP, _QUICK_ROUNDS = 100, 400, 10, 20
 _MAX_RATIO, _MAX_DIFFERENCE_MS = 1.05, 15.0
 _FORMS = ("foreachBatch", "writeStream")
-_LISTING_S = 0.2
-"""By then Spark has listed the files of a batch, and does not look for others until it has run."""
+_CHECKPOINTS = "checkpoints"
 _CONF = {
     "spark.sql.streaming.pollingDelay": "50ms",  # queries that wait for their turn look for files, which takes time
+    # Without Hadoop's native library, some 25 processes are started per batch to read links and set permissions in a local
+    # checkpoint. That takes as long as the batch itself, and varies. These two don't ask for links, nor write checksums.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
 
 
@@ -49,7 +54,8 @@ def run(*, quick: bool, say: Say) -> Result:
     warm_up, rounds = (_QUICK_WARM_UP, _QUICK_ROUNDS) if quick else (_WARM_UP, _ROUNDS)
     times_ms: dict[str, list[float]] = {}
     with fresh_session("overhead", 2, **_CONF) as (spark, scratch):
-        arms = {name: _Arm(query, scratch / name) for name, query in _start_queries(spark, scratch).items()}
+        queries = _start_queries(spark, scratch)
+        arms = {name: _Arm(query, scratch / name, scratch / _CHECKPOINTS / name) for name, query in queries.items()}
         files = _write_files(spark, scratch / "files")
         for number in range(warm_up + rounds):
             if number % 50 == 0:
@@ -66,8 +72,9 @@ def run(*, quick: bool, say: Say) -> Result:
 class _Arm:
     """One of the queries, which runs a batch when it gets files."""
 
-    def __init__(self, query: StreamingQuery, directory: Path) -> None:
+    def __init__(self, query: StreamingQuery, directory: Path, checkpoint: Path) -> None:
         self.query = query
+        self._checkpoint = checkpoint
         self._directory = directory
         self._numbers = itertools.count()
         self._old: list[Path] = []
@@ -80,17 +87,20 @@ class _Arm:
         for file in files:
             os.link(file, hidden / file.name)
         hidden.rename(self._directory / str(number))  # all files in one step, else they might become two batches
-        time.sleep(_LISTING_S)
-        for directory in self._old:  # else the query would look through more and more files
-            shutil.rmtree(directory)
-        self._old = [self._directory / str(number)]
         # Not query.lastProgress: it converts the report to Python objects, with hundreds of calls.
         stream: Any = self.query
         while (last := stream._jsq.lastProgress()) is None or last.batchId() < number or not last.numInputRows():
             if (failure := self.query.exception()) is not None:
                 raise failure
+            if self._old and self._is_running(number):  # while it runs a batch, it looks for no files
+                shutil.rmtree(self._old.pop())  # else it would look through more and more of them
             time.sleep(0.02)
+        self._old.append(self._directory / str(number))
         return float(last.durationMs().get("triggerExecution"))
+
+    def _is_running(self, number: int) -> bool:
+        """Whether Spark has logged what is in a batch, and has not committed it."""
+        return (self._checkpoint / "offsets" / str(number)).exists() and not (self._checkpoint / "commits" / str(number)).exists()
 
 
 def _compare(form: str, plain_ms: Sequence[float], ours_ms: Sequence[float], warm_up: int) -> Row:
@@ -128,7 +138,7 @@ def _start_queries(spark: SparkSession, scratch: Path) -> dict[str, StreamingQue
         return spark.readStream.schema("value bigint, timestamp timestamp").parquet(str(scratch / name / "*"))
 
     def checkpoint(name: str) -> str:
-        return str(scratch / "checkpoints" / name)
+        return str(scratch / _CHECKPOINTS / name)
 
     def gate(shedder: Shedder, name: str) -> DataFrame:
         return _count_by_key(shedder.gate(rows(name), arrival="timestamp", identity="value"))

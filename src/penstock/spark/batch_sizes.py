@@ -48,7 +48,8 @@ class OffsetSizes:
         The query. Its reports say how dense the offsets of its topics are, and its client which rows are left of the first
         batch of a run.
     warn
-        Told, in one line, why the size of a batch is not known.
+        Told, in one line, why the size of a batch is not known. Without it nobody decides by the size, and files, whose bytes are
+        several calls to the JVM, are not looked at.
 
     """
 
@@ -75,8 +76,8 @@ class OffsetSizes:
             self._learn(progress)
         counts = [rows_between(*offsets) for offsets in zip(start, end, self._running.rows_per_s, strict=True)]
         rows = {source_name(number): count for number, count in enumerate(counts)}
-        if any(count is None for count in counts):
-            rows = self._count_files(batch_id, rows)
+        if self._warn is not None and any(count is None for count in counts):
+            rows = self._count_files(batch_id, rows, self._warn)
         sizes = {name: count for name, count in rows.items() if count is not None}
         if len(sizes) < len(rows):
             return None
@@ -88,15 +89,15 @@ class OffsetSizes:
             self._densities.setdefault(name, deque(maxlen=_REMEMBERED)).append(density)
         self._files.learn(progress)
 
-    def _count_files(self, batch_id: int, rows: Mapping[str, int | None]) -> dict[str, int | None]:
+    def _count_files(self, batch_id: int, rows: Mapping[str, int | None], warn: Callable[[str], None]) -> dict[str, int | None]:
         """Return the rows with what is estimated for sources whose offsets don't count them."""
         by_source = zip(rows, self._running.file_bytes(), strict=True)
         sizes = {name: size for name, size in by_source if rows[name] is None}
         estimates = self._files.estimate(batch_id, sizes)
         unknown = [name for name, estimate in estimates.items() if estimate is None]
-        if unknown and self._warn is not None:
+        if unknown:
             will_be_known = not self._files.has_reports and all(sizes[name] is not None for name in unknown)
-            self._warn(NO_RATIO if will_be_known else NO_SIZE)
+            warn(NO_RATIO if will_be_known else NO_SIZE)
         return {**rows, **estimates}
 
 

@@ -45,6 +45,8 @@ __all__ = [
 # Unique in the driver, so that gates of several shedders in one query can be distinguished; far from the small numbers that a
 # filter of the user might contain.
 _TAGS = itertools.count(1_000_000_001)
+_FREE_BITS = 3
+"""The highest bits of a partition's number, which are never set: a stage has fewer than 2^29 partitions."""
 _SWITCH = re.compile(r"\b(?:true|false)\.get\b")
 _VALUE = re.compile(r"value: (-?\d+)\)")
 """The sum in what an accumulator says of itself."""
@@ -90,7 +92,7 @@ class TableCell:
 
     def last(self) -> Column:
         """Return the index of the last slot of the table in force."""
-        return self._entry(fixed_index(2))
+        return self._entry(fixed_index(3))
 
     def threshold(self, element: Column) -> Column:
         """Return a keep of the table in force: a bigint, keep times ``SCALE``. The first entry is element ``ENTRIES``."""
@@ -129,10 +131,17 @@ class TableCell:
 def fixed_index(number: int) -> Column:
     """Return the index of an entry that is the same for all rows: a number that the optimiser can't evaluate.
 
-    It is computed from what the generated code has at hand, and not read from an object for every row.
+    It is computed from what the generated code has at hand, and not read from an object for every row. Zero and numbers whose
+    bits are all ones take the fewest expressions.
     """
-    zero = F.shiftright(F.spark_partition_id(), 31)  # partitions are numbered from zero
-    return zero if number == 0 else zero.bitwiseOR(F.lit(number))
+    partition = F.spark_partition_id()  # from zero on
+    zero = F.shiftright(partition, 31)
+    if number == 0:
+        return zero
+    bits = number.bit_length()
+    if number == (1 << bits) - 1 and bits <= _FREE_BITS:
+        return F.shiftrightunsigned(F.bitwise_not(partition), 32 - bits)
+    return zero.bitwiseOR(F.lit(number))
 
 
 def _ask(spark: SparkSession, target: Any, method: str, kind: str, *, deterministic: bool) -> Any:
@@ -176,8 +185,8 @@ def has_switch(text: str) -> bool:
     return _SWITCH.search(text) is not None
 
 
-ENTRIES = 3
-"""Elements of a table before its entries."""
+ENTRIES = 4
+"""Elements of a table before its entries; the third is empty, since the fourth is reached by fewer expressions."""
 
 
 def _pack(table: KeepTable, keeps: int) -> bytearray:
@@ -190,7 +199,7 @@ def _pack(table: KeepTable, keeps: int) -> bytearray:
         entries = np.hstack([entries, raise_rank(bounds)])
     length = ENTRIES + entries.size
     null_words = (length + 63) // 64
-    header = struct.pack("<qqq", table.oldest, table.latest, len(table.keeps) - 1)
+    header = struct.pack("<qqqq", table.oldest, table.latest, 0, len(table.keeps) - 1)
     return bytearray(struct.pack("<q", length) + bytes(8 * null_words) + header + entries.tobytes())
 
 

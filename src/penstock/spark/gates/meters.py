@@ -53,7 +53,13 @@ class GateMeters:
         return _count_by_class(index, self._offered_by_class)
 
     def count_kept(
-        self, micros: Column | None, index: Column | None, is_in_time: Column | None = None, *, may_lack: bool = False
+        self,
+        micros: Column | None,
+        index: Column | None,
+        is_in_time: Column | None = None,
+        *,
+        may_lack: bool = False,
+        is_missing: Column | None = None,
     ) -> Column:
         """Return a condition that is always true and counts a row that is kept.
 
@@ -67,6 +73,9 @@ class GateMeters:
             Whether it arrived neither in the future nor before all slots, where that matters.
         may_lack
             Whether it may not say when it arrived.
+        is_missing
+            Of a row that is not in time or does not say when it arrived: a bigint, 1 if it does not say. By default, of those two
+            a row that arrived before 1970 is one that does not say.
         """
         counted = self._kept.add(bigint(0) if micros is None else _ticks(micros))
         if micros is not None:
@@ -74,7 +83,10 @@ class GateMeters:
             is_ordinary += [micros != bigint(MISSING_US)] if may_lack else []
             if is_ordinary:
                 # One meter for both: it counts all odd rows, and its sum is the number of those that don't say when they arrived.
-                is_missing = (micros == bigint(MISSING_US)).cast("bigint") if may_lack else bigint(0)
+                if is_missing is None:
+                    is_missing = (
+                        F.shiftrightunsigned(micros, 63) if may_lack else bigint(0)
+                    )  # not a cast, which is a large object
                 counted = counted & (reduce(operator.and_, is_ordinary) | self._odd.add(is_missing))
         by_class = None if index is None else _count_by_class(index, self._kept_by_class)
         return counted if by_class is None else counted & by_class

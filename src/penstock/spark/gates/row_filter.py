@@ -156,7 +156,7 @@ class RowFilter:
         """Return the rows that the table of the batch in force does not keep, with a column that says why; nothing is counted."""
         start, is_old = fixed_index(ENTRIES + self._stride), F.lit(False)
         if self._arrival is not None:
-            start, is_old = self._start_by_batch(self._micros()), self._is_old(self._micros())
+            start, is_old = self._start_by_batch(), self._is_old()
         threshold = self._cell.threshold(self._index.column_after(self._spark, start))
         rows = df.where(~F.coalesce(self._bits(df) < threshold, F.lit(False)))
         return rows.withColumn(reason, F.when(is_old, F.lit(EXPIRED)).otherwise(F.lit(OVERLOAD)))
@@ -174,7 +174,16 @@ class RowFilter:
             is_below |= self._is_missing(row.micros)
         is_first = row.start == F.lit(ENTRIES)  # by batch, it is old; by arrival, perhaps older than all slots
         is_in_time = F.when(self.by_arrival.column(), ~is_first).otherwise(row.micros <= self._cell.latest())
-        counted = self.meters.count_kept(row.micros, index, is_in_time, may_lack=self._may_lack_arrival)
+        # By batch, what is neither in time nor lacks an arrival is in the future, so its sign tells.
+        lacks = (row.micros == bigint(MISSING_US)).cast("bigint")
+        is_missing = F.when(self.by_arrival.column(), lacks).otherwise(F.shiftrightunsigned(row.micros, 63))
+        counted = self.meters.count_kept(
+            row.micros,
+            index,
+            is_in_time,
+            may_lack=self._may_lack_arrival,
+            is_missing=is_missing if self._may_lack_arrival else None,
+        )
         is_expired = ~self.by_arrival.column() & is_first
         # Not by CASE, whose code is longer: what is counted is true, what has expired is not.
         return (is_below & counted) | (is_expired & ~self.meters.count_expired(row.micros, index))
@@ -203,14 +212,16 @@ class RowFilter:
 
     def _start(self, micros: Column) -> Column:
         """Return where the entries of a row begin, whichever way the table is set."""
-        return F.when(self.by_arrival.column(), self._start_by_slot(micros)).otherwise(self._start_by_batch(micros))
+        return F.when(self.by_arrival.column(), self._start_by_slot(micros)).otherwise(self._start_by_batch())
 
-    def _start_by_batch(self, micros: Column) -> Column:
+    def _start_by_batch(self) -> Column:
         """First those for rows that arrived before the moment that the table names, then those for all others."""
-        return F.when(self._is_old(micros), F.lit(ENTRIES)).otherwise(F.lit(ENTRIES + self._stride))
+        return F.when(self._is_old(), F.lit(ENTRIES)).otherwise(F.lit(ENTRIES + self._stride))
 
-    def _is_old(self, micros: Column) -> Column:
-        """Whether the row arrived before the moment that the batch's table names; one without an arrival is new."""
+    def _is_old(self) -> Column:
+        """Whether the row arrived before the moment that the batch's table names; one without an arrival is new, or null here."""
+        assert self._arrival is not None  # noqa: S101 - callers have checked it
+        micros = arrival_micros(self._arrival, may_lack=False)
         is_old = micros < self._cell.oldest()
         return is_old & (micros != bigint(MISSING_US)) if self._may_lack_arrival else is_old
 
