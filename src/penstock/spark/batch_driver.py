@@ -197,6 +197,8 @@ class BatchDriver(QueryDriver):
             running = self._find_query(df)
             self.guard("set the table of a batch", self._plan, running, batch_id)
             self.guard("look at the executors", self._counter.begin)
+            if self.interruption is not None:  # the query is being stopped: its next run begins with this batch
+                shorten_interruption(self.interruption)
             if self._counter.persists:
                 df = df.persist()
             try:

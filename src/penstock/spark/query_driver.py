@@ -18,6 +18,7 @@ from penstock.journal import Journal, QueryLedger
 from penstock.journal.records import Record
 from penstock.metrics import Exporter, Observers
 from penstock.spark.gates import Gate
+from penstock.spark.interruption import is_interruption
 from penstock.spark.kafka_source import explain_failure, find_silent_brokers, read_layout
 from penstock.storage import Store
 
@@ -70,6 +71,8 @@ class QueryDriver(ABC):
         self._journal: Journal | None = None
         self._noted: set[str] = set()
         self._early_notes: list[str] = []  # noted before there was a journal
+        self.interruption: Exception | None = None
+        """What a call said that was interrupted because the query is being stopped."""
         self.is_closed = False
         """Whether the journal was released."""
         self._finishing = threading.Lock()
@@ -274,10 +277,21 @@ class QueryDriver(ABC):
         except JournalError:
             log.debug("the journal could not take a message", exc_info=True)
 
+    def _is_being_stopped(self) -> bool:
+        """Whether Spark has been told to stop the query. Storage that fails may call that an interruption too."""
+        try:
+            return self.query is not None and not self.query.isActive
+        except Exception:  # the session may be gone
+            return True
+
     def guard(self, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
         """Call something that may fail without taking the job down; ``None`` if it did."""
         try:
             return call(*arguments)
         except Exception as error:  # whatever a full disk or Spark raises, the job goes on
+            if is_interruption(error) and self._is_being_stopped():
+                self.interruption = error
+                log.debug("%s: stopped while it was about to %s", self.label, what, exc_info=error)
+                return None
             self.warn(self.core.warn_failure(what, error).message, error)
             return None

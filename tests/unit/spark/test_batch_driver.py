@@ -1,4 +1,4 @@
-"""When the counts of a batch are read."""
+"""When the counts of a batch are read, and what a batch does that is stopped before it begins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from penstock.spark.batch_driver import GateCounter
+from penstock.control import KeepAll
+from penstock.decision import ByBatch
+from penstock.spark.batch_driver import BatchDriver, GateCounter
 
 
 def make_counter(steps: list[str], *, is_local: bool) -> Any:
@@ -44,3 +46,48 @@ def test_in_one_process_they_are_read_beside_the_batch() -> None:
     assert steps == ["count jobs"]
     read()
     assert steps == ["count jobs", "read"]
+
+
+class LostCounter:
+    """A counter that Spark interrupts, or fails otherwise."""
+
+    persists = False
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def begin(self) -> None:
+        raise RuntimeError(self._message)
+
+    def count(self, *_: object) -> Any:
+        raise AssertionError("no batch has run")
+
+
+@pytest.mark.parametrize(
+    ("message", "is_active", "runs"),
+    [
+        ("An error occurred while calling o1.keySet.\n: java.lang.InterruptedException", False, False),
+        ("An error occurred while calling o1.keySet.\n: java.lang.InterruptedException", True, True),
+        ("the connection was closed", False, True),
+    ],
+)
+def test_a_batch_does_not_begin_in_a_query_that_is_being_stopped(
+    message: str, is_active: bool, runs: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark is told of its own interruption, in a form that it knows, and nobody is warned of it."""
+    ran: list[int] = []
+    spark: Any = None
+    counter: Any = LostCounter(message)
+    driver = BatchDriver(spark, lambda _, batch_id: ran.append(batch_id), [], ByBatch([], KeepAll(1.0)), counter=counter)
+    driver.query = SimpleNamespace(isActive=is_active)  # type: ignore[assignment]
+    monkeypatch.setattr(driver, "_find_query", lambda _: None)
+    monkeypatch.setattr(driver, "_plan", lambda *_: None)
+    monkeypatch.setattr(driver, "_end", lambda *_: None)
+    monkeypatch.setattr(driver, "_close", lambda *_: None)
+    if runs:
+        driver(None, 3)  # type: ignore[arg-type]
+    else:
+        with pytest.raises(InterruptedError, match=r"java\.lang\.InterruptedException"):
+            driver(None, 3)  # type: ignore[arg-type]
+    assert ran == ([3] if runs else [])
+    assert ("could not look at the executors" in caplog.text) is runs
