@@ -20,6 +20,7 @@ from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT, SLOTS, BatchTable, KeepTable, to_micros
 from penstock.errors import PenstockError
 from penstock.journal.records import OlderRows
+from penstock.spark.catalyst import fixed_index
 from penstock.spark.gates import Gate, GateSpecification, build_gate
 from penstock.spark.plan_counts import PlanCounter
 from penstock.spark.versions import minor_version
@@ -137,6 +138,16 @@ def call_sites(df: DataFrame) -> set[str]:
         inner = node.children()
         nodes += [inner.apply(number) for number in range(inner.size())]
     return sites
+
+
+def test_a_fixed_index_is_the_same_in_every_partition(spark: SparkSession) -> None:
+    """And the optimiser can't evaluate it, or an entry would be replaced by its value."""
+    numbers = range(20)
+    columns = [fixed_index(number).alias(str(number)) for number in numbers]
+    df = spark.range(0, 40, 1, 20).select(*columns)
+    assert {tuple(row) for row in df.collect()} == {tuple(numbers)}
+    plan = df._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("SPARK_PARTITION_ID()") == len(numbers)
 
 
 def test_by_batch_strange_arrival_times_lose_nothing(spark: SparkSession) -> None:
