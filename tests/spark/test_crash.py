@@ -225,6 +225,7 @@ def native_sink(path: Path) -> list[dict[str, object]]:
     return pa.concat_tables(tables).to_pylist()
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("crashed", ["window"], indirect=True)
 def test_windows_stay_whole_through_crashes(crashed: Crashed) -> None:
     tmp_path, start_s = crashed.directory, crashed.start_s

@@ -81,6 +81,7 @@ def test_estimates_of_rows(session: SparkSession) -> None:
         checked(found, truth, name)
 
 
+@pytest.mark.apart
 def test_estimates_of_whole_keys(session: SparkSession) -> None:
     everything = population(session).withColumn("q", F.when(F.col("key") % 2 == 0, 0.4).otherwise(0.7))
     found = (
