@@ -30,8 +30,8 @@ Build = Callable[["DataFrame"], "DataFrame"]
 
 def write_files(directory: Path, sizes: Sequence[int]) -> None:
     """Write a file for each number of rows, the oldest first; Spark takes them in that order."""
-    directory.mkdir()
-    for number, rows in enumerate(sizes):
+    directory.mkdir(exist_ok=True)
+    for number, rows in enumerate(sizes, start=len(list(directory.iterdir()))):
         now_us = int(time.time() * 1e6)
         values = pa.table(
             {"value": pa.array(range(rows), pa.int64()), "at": pa.array(range(now_us, now_us + rows), pa.timestamp("us", "UTC"))}
@@ -73,6 +73,19 @@ def test_bytes_tell_how_many_rows_come(session: SparkSession, tmp_path: Path) ->
     assert [estimates[number] for number in (1, 2, 3)] == pytest.approx(sizes[1:], rel=0.1)
     assert [note for note in notes if NO_RATIO in note]
     assert not [note for note in notes if NO_SIZE in note]
+
+
+def test_the_first_batch_after_a_restart_has_a_size(
+    session: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job that comes back to a pile of files knows how large it is, from what the run before has journaled."""
+    run(session, tmp_path, [10_000, 20_000, 10_000])
+    caplog.clear()
+    controller, batches, _ = run(session, tmp_path, [160_000, 20_000])
+    assert [batches[number].gates["in"][0] for number in (3, 4)] == [160_000, 20_000]
+    estimates = {seen.batch_id + 1: seen.upcoming_rows for seen in controller.seen}
+    assert [estimates[number] for number in (3, 4)] == pytest.approx([160_000, 20_000], rel=0.1)
+    assert NO_RATIO not in caplog.text
 
 
 def test_tables_that_are_no_streams_do_not_count(session: SparkSession, tmp_path: Path) -> None:

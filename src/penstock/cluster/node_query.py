@@ -7,6 +7,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.cluster.deployment import DeployedQuery
@@ -81,6 +82,9 @@ class NodeSizes:
 
     A source whose offsets say nothing is taken to bring as much as in the batch before.
     """
+
+    rows_per_byte: Mapping[str, float] = MappingProxyType({})
+    """Nothing is estimated from bytes."""
 
     def __init__(self, query: DeployedQuery) -> None:
         self._query = query

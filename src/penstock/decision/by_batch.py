@@ -144,7 +144,8 @@ class ByBatch(QueryCore):
             if rule is not None:
                 nothing = (0.0,) * len(entries[gate.name])
                 older[gate.name] = OlderRows(to_micros(rule.after_s), gate.entries(rule.older) if rule.older else nothing)
-        recorded = self.record_decision(entries, keep, batch_id=event.batch_id, older=older or None)
+        ratios = dict(event.rows_per_byte) or None
+        recorded = self.record_decision(entries, keep, batch_id=event.batch_id, older=older or None, rows_per_byte=ratios)
         return [*instructions, *warnings, *recorded]
 
     def confirm(self, decision: DecisionRecord, now_s: float) -> list[Instruction]:

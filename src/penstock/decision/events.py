@@ -59,6 +59,8 @@ class BatchPlanned:
     now_s: float
     rows: Mapping[str, int] | None = None
     """Rows that the batch takes from each source; ``None`` where a source cannot tell."""
+    rows_per_byte: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """By source of files: what their number was estimated from."""
     previous: BatchTimes | None = None
     """When the batch before ran, if it did in this run."""
     backlog_rows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))

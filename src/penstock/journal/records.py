@@ -46,6 +46,8 @@ class DecisionRecord:
     """From time to time, for each gate of whole windows: all earlier decisions, so that older records can be forgotten."""
     learnt: Mapping[str, float] | None = None
     """What the controller knew of the engine when it decided, for people."""
+    rows_per_byte: Mapping[str, float] | None = None
+    """By source of files: what its batches had, from which the size of this one was estimated; for a restart."""
     layout: str | None = None
     """How sources cut a batch into partitions from here on, where the ranks of rows count."""
     first_batch: int | None = None

@@ -186,6 +186,11 @@ class JournalState:
             _forget(decision, controller=index != last, learnt=index < told) for index, decision in enumerate(decisions)
         ]
 
+    def rows_per_byte(self) -> Mapping[str, float]:
+        """Return how many rows a byte of each source of files was, as far as a decision says so."""
+        known = (decision.rows_per_byte for decision in reversed(self.decisions))
+        return next((ratios for ratios in known if ratios), {})
+
     def to_lines(self) -> list[dict[str, Any]]:
         """Return the whole state as lines of one file."""
         totals = {

@@ -229,7 +229,8 @@ class BatchDriver(QueryDriver):
             running = RunningQuery(self._spark, df, self.label)
             self.claim_journal(running.checkpoint.store, running.id)
             if self._sizes is None:
-                self._sizes = OffsetSizes(running, self._warn_of_size if self.core.controller.sheds else None)
+                warn = self._warn_of_size if self.core.controller.sheds else None
+                self._sizes = OffsetSizes(running, warn, self.journal.state.rows_per_byte())
             self._running = running
         return self._running
 
@@ -248,6 +249,7 @@ class BatchDriver(QueryDriver):
             batch_id,
             self.now_s(),
             rows,
+            self._sizes.rows_per_byte,
             previous=None if progress is None else progress.times,
             backlog_rows={} if progress is None else progress.backlog_rows,
             left_rows={} if progress is None else progress.left_rows,

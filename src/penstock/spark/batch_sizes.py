@@ -6,6 +6,7 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.spark.checkpoint import Checkpoint
@@ -32,6 +33,10 @@ NO_SIZE = (
 class BatchSizes(Protocol):
     """Knows how many rows a batch takes from each source, before it runs."""
 
+    @property
+    def rows_per_byte(self) -> Mapping[str, float]:
+        """What the size of a batch of files is estimated from, by source."""
+
     def read(self, checkpoint: Checkpoint, batch_id: int) -> Mapping[str, int] | None:
         """Return the rows by source; ``None`` where a source cannot tell."""
 
@@ -50,15 +55,27 @@ class OffsetSizes:
     warn
         Told, in one line, why the size of a batch is not known. Without it nobody decides by the size, and files, whose bytes are
         several calls to the JVM, are not looked at.
+    rows_per_byte
+        By source of files, what its batches had in an earlier run.
 
     """
 
-    def __init__(self, running: RunningQuery, warn: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        running: RunningQuery,
+        warn: Callable[[str], None] | None = None,
+        rows_per_byte: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
         self._running = running
         self._warn = warn
         self._last: tuple[int, list[str | None]] = (-2, [])  # the end of one batch is the start of the next
         self._densities: dict[str, deque[float]] = {}
-        self._files = FileSizes()
+        self._files = FileSizes(rows_per_byte)
+
+    @property
+    def rows_per_byte(self) -> Mapping[str, float]:
+        """What the size of a batch of files is estimated from, by source."""
+        return self._files.rows_per_byte
 
     def read(self, checkpoint: Checkpoint, batch_id: int) -> dict[str, int] | None:
         """Return the rows by source; ``None`` where a source can't tell."""
@@ -111,13 +128,24 @@ class FileSizes:
     >>> files.learn(Progress(0, "run", BatchTimes(0.0, 1.0, 1.0), {}, {}, rows={"source0": 1_000}))
     >>> files.estimate(1, {"source0": 20_000})
     {'source0': 4000}
+
+    What an earlier run has shown counts until a batch of this one is reported.
+
+    >>> FileSizes(files.rows_per_byte).estimate(2, {"source0": 500})
+    {'source0': 100}
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows_per_byte: Mapping[str, float] = MappingProxyType({})) -> None:
         self._last: tuple[int, Mapping[str, int | None]] = (-2, {})
+        self._earlier = rows_per_byte
         self._rows_per_byte: dict[str, deque[float]] = {}
         self.has_reports = False
         """Whether a batch of files was reported. Of a query that reads one stream twice, Spark reports no rows."""
+
+    @property
+    def rows_per_byte(self) -> Mapping[str, float]:
+        """What counts now, by source; of few digits, since it is an estimate."""
+        return {**self._earlier, **{name: _round(statistics.median(seen)) for name, seen in self._rows_per_byte.items()}}
 
     def learn(self, progress: Progress) -> None:
         """Learn from the report of the batch that was estimated last."""
@@ -135,5 +163,9 @@ class FileSizes:
     def _estimate(self, name: str, size: int | None) -> int | None:
         if not size:
             return size
-        ratios = self._rows_per_byte.get(name)
-        return None if ratios is None else math.ceil(size * statistics.median(ratios))
+        ratio = self.rows_per_byte.get(name)
+        return None if ratio is None else math.ceil(size * ratio)
+
+
+def _round(number: float) -> float:
+    return float(f"{number:.4g}")
