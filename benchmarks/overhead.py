@@ -79,6 +79,7 @@ class _Arm:
         self._directory = directory
         self._numbers = itertools.count()
         self._old: list[Path] = []
+        self._last_id = -1
 
     def run_batch(self, files: Sequence[Path]) -> float:
         """Give the query the files of a batch, wait until it has run, and return the milliseconds that Spark reports."""
@@ -90,14 +91,20 @@ class _Arm:
         hidden.rename(self._directory / str(number))  # all files in one step, else they might become two batches
         # Not query.lastProgress: it converts the report to Python objects, with hundreds of calls.
         stream: Any = self.query
-        while (last := stream._jsq.lastProgress()) is None or last.batchId() < number or not last.numInputRows():
+        rows, taken_ms = 0, 0.0
+        while rows < _ROWS:  # once in hundreds of times, Spark makes two batches of the files after all
             if (failure := self.query.exception()) is not None:
                 raise failure
-            if self._old and self._is_running(number):  # while it runs a batch, it looks for no files
+            if self._old and self._is_running(self._last_id + 1):  # while it runs a batch, it looks for no files
                 shutil.rmtree(self._old.pop())  # else it would look through more and more of them
-            time.sleep(0.02)
+            last = stream._jsq.lastProgress()
+            if last is None or last.batchId() <= self._last_id or not last.numInputRows():
+                time.sleep(0.02)
+                continue
+            self._last_id = int(last.batchId())
+            rows, taken_ms = rows + int(last.numInputRows()), taken_ms + float(last.durationMs().get("triggerExecution"))
         self._old.append(self._directory / str(number))
-        return float(last.durationMs().get("triggerExecution"))
+        return taken_ms
 
     def _is_running(self, number: int) -> bool:
         """Whether Spark has logged what is in a batch, and has not committed it."""
