@@ -25,7 +25,7 @@ from penstock.las.task_shedder import TaskShedder
 from penstock.spark.catalyst import RowMeter, TableCell, seeded_hash, tag_condition, unpack
 from penstock.spark.columns import arrival_micros, bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
-from penstock.spark.gates.meters import GateMeters
+from penstock.spark.gates.meters import GateMeters, is_negative
 from penstock.spark.versions import internals_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class ClockFilter:
         marked = offered.withColumn(CLOCK_COLUMN, mark(*columns)).drop(_STATE_COLUMN)
         may_lack = df.schema[self._arrival].nullable
         arrival = arrival_micros(self._arrival, may_lack=may_lack)
-        counted = self.meters.count_kept(arrival, None, arrival <= self._cell.latest(), may_lack=may_lack)
+        lacks = is_negative(arrival) if may_lack else None
+        counted = self.meters.count_kept(arrival, None, arrival <= self._cell.latest(), lacks)
         return marked.where(tag_condition(kept_tag, F.col(CLOCK_COLUMN).isNotNull() & counted))
 
 

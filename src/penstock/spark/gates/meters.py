@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.spark.gates.class_index import ClassIndex
 
-__all__ = ["GateMeters"]
+__all__ = ["GateMeters", "is_negative"]
 
 _TICK_SHIFT = 10
 """Arrival times are summed in ticks of 2^10 microseconds: a shift instead of a division."""
@@ -57,9 +57,7 @@ class GateMeters:
         micros: Column | None,
         index: Column | None,
         is_in_time: Column | None = None,
-        *,
-        may_lack: bool = False,
-        is_missing: Column | None = None,
+        lacks: Column | None = None,
     ) -> Column:
         """Return a condition that is always true and counts a row that is kept.
 
@@ -71,23 +69,18 @@ class GateMeters:
             Its class, where that is counted.
         is_in_time
             Whether it arrived neither in the future nor before all slots, where that matters.
-        may_lack
-            Whether it may not say when it arrived.
-        is_missing
-            Of a row that is not in time or does not say when it arrived: a bigint, 1 if it does not say. By default, of those two
-            a row that arrived before 1970 is one that does not say.
+        lacks
+            1 for a row that does not say when it arrived, 0 for one that is not in time, a bigint; of others it is not asked.
+            ``None`` where all rows say it.
         """
         counted = self._kept.add(bigint(0) if micros is None else _ticks(micros))
         if micros is not None:
             is_ordinary = [] if is_in_time is None else [is_in_time]
-            is_ordinary += [micros != bigint(MISSING_US)] if may_lack else []
+            is_ordinary += [micros != bigint(MISSING_US)] if lacks is not None else []
             if is_ordinary:
                 # One meter for both: it counts all odd rows, and its sum is the number of those that don't say when they arrived.
-                if is_missing is None:
-                    is_missing = (
-                        F.shiftrightunsigned(micros, 63) if may_lack else bigint(0)
-                    )  # not a cast, which is a large object
-                counted = counted & (reduce(operator.and_, is_ordinary) | self._odd.add(is_missing))
+                odd = self._odd.add(bigint(0) if lacks is None else lacks)
+                counted = counted & (reduce(operator.and_, is_ordinary) | odd)
         by_class = None if index is None else _count_by_class(index, self._kept_by_class)
         return counted if by_class is None else counted & by_class
 
@@ -121,6 +114,11 @@ class GateMeters:
         """Return the mean of arrival times from the remainder of their sum."""
         since_base = (ticks - rows * self._base_ticks + _OVERFLOW // 2) % _OVERFLOW - _OVERFLOW // 2
         return (self._base_ticks + since_base / rows + 0.5) * (1 << _TICK_SHIFT) / 1e6
+
+
+def is_negative(micros: Column) -> Column:
+    """Return 1 for what arrived before 1970, as ``MISSING_US`` says, else 0, as a bigint. A cast would be a larger object."""
+    return F.shiftrightunsigned(micros, 63)
 
 
 def _ticks(micros: Column) -> Column:

@@ -27,7 +27,7 @@ from penstock.spark.catalyst import (
 )
 from penstock.spark.columns import MISSING_US, arrival_micros, bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
-from penstock.spark.gates.meters import GateMeters
+from penstock.spark.gates.meters import GateMeters, is_negative
 from penstock.spark.gates.rank_bound import RankBound
 from penstock.spark.gates.reasons import EXPIRED, OVERLOAD
 from penstock.spark.gates.specification import GateSpecification
@@ -174,16 +174,11 @@ class RowFilter:
             is_below |= self._is_missing(row.micros)
         is_first = row.start == F.lit(ENTRIES)  # by batch, it is old; by arrival, perhaps older than all slots
         is_in_time = F.when(self.by_arrival.column(), ~is_first).otherwise(row.micros <= self._cell.latest())
-        # By batch, what is neither in time nor lacks an arrival is in the future, so its sign tells.
-        lacks = (row.micros == bigint(MISSING_US)).cast("bigint")
-        is_missing = F.when(self.by_arrival.column(), lacks).otherwise(F.shiftrightunsigned(row.micros, 63))
-        counted = self.meters.count_kept(
-            row.micros,
-            index,
-            is_in_time,
-            may_lack=self._may_lack_arrival,
-            is_missing=is_missing if self._may_lack_arrival else None,
-        )
+        lacks = None
+        if self._may_lack_arrival:  # by batch, the others that are asked are in the future, so their sign tells
+            is_missing = (row.micros == bigint(MISSING_US)).cast("bigint")
+            lacks = F.when(self.by_arrival.column(), is_missing).otherwise(is_negative(row.micros))
+        counted = self.meters.count_kept(row.micros, index, is_in_time, lacks)
         is_expired = ~self.by_arrival.column() & is_first
         # Not by CASE, whose code is longer: what is counted is true, what has expired is not.
         return (is_below & counted) | (is_expired & ~self.meters.count_expired(row.micros, index))

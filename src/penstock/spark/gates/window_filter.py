@@ -16,7 +16,7 @@ from penstock.drop.units import WholeWindows
 from penstock.spark.catalyst import ENTRIES, TableCell, TimeMeter, new_tag, seeded_hash, tag_condition
 from penstock.spark.columns import arrival_micros, bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
-from penstock.spark.gates.meters import GateMeters
+from penstock.spark.gates.meters import GateMeters, is_negative
 from penstock.spark.gates.reasons import OVERLOAD
 from penstock.spark.gates.specification import GateSpecification
 
@@ -99,7 +99,8 @@ class WindowFilter:
         if self._arrival is None:
             return self.meters.count_kept(None, None)
         may_lack = df.schema[self._arrival].nullable
-        return self.meters.count_kept(arrival_micros(self._arrival, may_lack=may_lack), None, may_lack=may_lack)
+        micros = arrival_micros(self._arrival, may_lack=may_lack)
+        return self.meters.count_kept(micros, None, lacks=is_negative(micros) if may_lack else None)
 
     def _time(self) -> Column:
         return F.unix_micros(column_named(self.unit.time))
