@@ -45,6 +45,7 @@ def test_priorities(session: SparkSession) -> None:
     assert share["alert"] > share["info"] > share["debug"]
 
 
+@pytest.mark.apart
 def test_load_aware(session: SparkSession) -> None:
     counts = load("load_aware").main(batches=10)
     (cheap_kept, cheap_estimate), (expensive_kept, expensive_estimate) = counts["cheap"], counts["expensive"]

@@ -123,7 +123,7 @@ class Job:
 @pytest.mark.parametrize(
     ("window", "micros", "by"),
     [
-        (("2 seconds",), (2_000_000, 2_000_000, 0), ()),
+        pytest.param(("2 seconds",), (2_000_000, 2_000_000, 0), (), marks=pytest.mark.apart),
         (("4 seconds", "1 second"), (4_000_000, 1_000_000, 0), ()),
         (("3 seconds", "2 seconds", "500 milliseconds"), (3_000_000, 2_000_000, 500_000), ("g",)),
     ],
@@ -189,7 +189,7 @@ def test_windows_are_whole_whatever_they_are(
     assert set(found) == due, "all that are kept are delivered, and no other"
 
 
-@pytest.mark.parametrize("how", ["inner", "leftOuter"])
+@pytest.mark.parametrize("how", [pytest.param("inner", marks=pytest.mark.apart), "leftOuter"])
 def test_keys_are_whole_on_both_sides_of_a_join(ticks: Ticks, tmp_path: Path, how: str) -> None:
     def side(name: str, multiple: int) -> DataFrame:
         df = ticks(rows=100).select(
