@@ -25,6 +25,7 @@ from penstock.testing.standalone import StandaloneCluster
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_it_works_on_executors_of_their_own(tmp_path: Path) -> None:
     """Executors in separate JVMs get the table of the moment, and their counts come back."""
     code = textwrap.dedent(
@@ -144,7 +145,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     ("kind", "is_sent", "last"),
     [
-        ("gate", False, "fine"),
+        pytest.param("gate", False, "fine", marks=pytest.mark.long),
         pytest.param(
             "load_aware",
             False,
@@ -198,6 +199,7 @@ outputs: {q: {from: b}}
 """
 
 
+@pytest.mark.long
 def test_a_fleet_outlives_one_of_its_processes_and_stops_together(tmp_path: Path) -> None:
     """The real thing: ``penstock run`` with a coordinator, a node killed and started again, Ctrl-C."""
     path = tmp_path / "network.yaml"
@@ -262,6 +264,7 @@ outputs: {q: {from: d}}
 """
 
 
+@pytest.mark.long
 def test_a_cluster_that_is_no_tree_plans_as_one_between_the_others(tmp_path: Path) -> None:
     """``penstock run --manager d-fit``: A feeds B and C, B feeds C; the coordinator of the cluster ends and starts again."""
     path = tmp_path / "network.yaml"

@@ -65,7 +65,7 @@ def test_a_broker_that_is_not_there(stream: Stream, tmp_path: Path) -> None:
     assert lines_with(shedder, SILENCE)
 
 
-@pytest.mark.parametrize("by", ["batch", "arrival"])
+@pytest.mark.parametrize("by", ["batch", pytest.param("arrival", marks=pytest.mark.long)])
 def test_a_broker_that_goes(own_broker: KafkaBroker, session: SparkSession, stream: Stream, tmp_path: Path, by: str) -> None:
     """It says so, and when the broker is back the next run goes on where the last one ended."""
     own_broker.create_topic("rows")

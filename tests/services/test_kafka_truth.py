@@ -252,7 +252,7 @@ class Outcome:
         )
 
 
-@pytest.mark.parametrize("mode", ["by-batch", "by-arrival"])
+@pytest.mark.parametrize("mode", ["by-batch", pytest.param("by-arrival", marks=pytest.mark.long)])
 def test_no_row_is_missing_or_double(
     mode: str, own_broker: KafkaBroker, session: SparkSession, connector: str, tmp_path: Path
 ) -> None:

@@ -153,6 +153,7 @@ def read_spark_ui(port: int) -> dict[str, int]:
     return {name.split(marker)[1]: body["value"] for name, body in gauges.items() if marker in name}
 
 
+@pytest.mark.long
 def test_prometheus_scrapes_a_running_job_and_its_journal(tmp_path: Path) -> None:
     """Once from inside the job, once by ``penstock metrics`` from its journal: both say what the ledger says."""
     inside, outside, checkpoint = free_port(), free_port(), tmp_path / "checkpoint"

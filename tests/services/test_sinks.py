@@ -249,6 +249,7 @@ def test_bad_targets_are_refused_before_anything_is_written(
 # -- dead letters ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_topic_of_dead_letters_is_the_complement(broker: KafkaBroker, stream: Stream, rows: str, tmp_path: Path) -> None:
     letters, again = f"{rows}-shed", f"{rows}-again"
     broker.create_topic(letters, partitions=2)

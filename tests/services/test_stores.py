@@ -284,6 +284,7 @@ def test_storage_that_fails_for_a_while(session: SparkSession, s3: S3Server, tmp
     assert any("can't be written" in line for line in shedder.report().errors)
 
 
+@pytest.mark.long
 def test_a_write_whose_answer_is_lost(session: SparkSession, s3: S3Server) -> None:
     store = open_session_store(session, f"{s3.url}/lost", "the journal")
     journal = Journal(store, "job")
