@@ -47,6 +47,10 @@ MODES = {"by-batch": (11, KILLS), "by-arrival": (11, KILLS), "files": (14, 1), "
 """Seed and kills of each mode. Of "files", Spark's own file sink runs by batch."""
 
 
+BATCHES_AT_LAST = {"window": 10}
+"""How many batches the run that is not killed commits. A window that is decided late is delivered later still."""
+
+
 @dataclass(frozen=True)
 class Crashed:
     """A job that was killed several times and has then come to its end."""
@@ -86,7 +90,7 @@ def run_with_kills(mode: str, directory: Path, seed: int, kills: int) -> float:
             job = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=os.environ | QUICK_JVM)
         # Half of the time it may commit a batch first, half of the time it is killed in the first batch that it plans.
         seen = dice.choice(["list_planned", "list_committed"]) if attempt < kills else "list_committed"
-        more = 1 if attempt < kills else 4
+        more = 1 if attempt < kills else BATCHES_AT_LAST.get(mode, 4)
         checkpoint = Checkpoint(directory / "checkpoint")
         before = len(getattr(checkpoint, seen)())
         deadline = time.monotonic() + 120
