@@ -92,7 +92,7 @@ class _Arm:
         # Not query.lastProgress: it converts the report to Python objects, with hundreds of calls.
         stream: Any = self.query
         rows, taken_ms = 0, 0.0
-        while rows < _ROWS:  # once in hundreds of times, Spark makes two batches of the files after all
+        while rows < _ROWS:  # should Spark make two batches of the files after all, both count
             if (failure := self.query.exception()) is not None:
                 raise failure
             if self._old and self._is_running(self._last_id + 1):  # while it runs a batch, it looks for no files

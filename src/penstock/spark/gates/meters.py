@@ -70,8 +70,8 @@ class GateMeters:
         is_in_time
             Whether it arrived neither in the future nor before all slots, where that matters.
         lacks
-            1 for a row that does not say when it arrived, 0 for one that is not in time, a bigint; of others it is not asked.
-            ``None`` where all rows say it.
+            A bigint: 1 for a row that does not say when it arrived, 0 for one that says it and is not in time. It is not
+            evaluated for others. ``None`` where every row says when it arrived.
         """
         counted = self._kept.add(bigint(0) if micros is None else _ticks(micros))
         if micros is not None:
