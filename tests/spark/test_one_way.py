@@ -1,4 +1,4 @@
-"""A query by batch has only that way in the plan of its gates, and keeps the same rows; its batches are counted beside it."""
+"""A query has only its own way in the plan of its gates, and keeps the same rows; by batch, its batches are counted beside it."""
 
 from __future__ import annotations
 
@@ -59,12 +59,14 @@ def test_nor_is_it_there_among_more_columns_than_spark_shows(ticks: Ticks) -> No
     assert not any(has_switch(line) for line in list_nodes(settled._jdf.queryExecution().analyzed()))
 
 
-def test_a_gate_that_reads_slots_keeps_both_ways(ticks: Ticks) -> None:
+@pytest.mark.parametrize("by_arrival", [True, False])
+def test_a_gate_that_is_yet_to_change_its_way_keeps_both(ticks: Ticks, by_arrival: bool) -> None:
     shedder = Shedder("2s")
     gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
     (gate,) = shedder._gates.values()
-    gate.set_how(by_arrival=True)
-    assert settle_way(gated, [gate]) is gated
+    gate.set_how(by_arrival=by_arrival)
+    assert settle_way(gated, [gate], by_arrival=not by_arrival) is gated
+    assert not has_switch(describe(settle_way(gated, [gate], by_arrival=by_arrival)))
 
 
 def test_classes_that_depend_on_the_time_are_not_evaluated_at_the_start(ticks: Ticks) -> None:
@@ -79,6 +81,30 @@ def test_the_running_query_has_one_way(ticks: Ticks, tmp_path: Path) -> None:
         gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
         query = shedder.foreach_batch(gated, lambda df, _: df.count(), checkpoint=tmp_path / "cp", name="q")
         wait_until(lambda: query.lastProgress is not None, query)
+        assert not has_switch(str(query._jsq.streamingQuery().lastExecution().logical().toString()))
+
+
+def test_the_running_query_by_arrival_has_one_way_and_all_that_its_writer_was_told(ticks: Ticks, tmp_path: Path) -> None:
+    with Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value", weight_column="w")
+        writer = gated.withColumn("half", F.col("value") % 2).writeStream.format("parquet").partitionBy("half")
+        options = {"path": str(tmp_path / "out"), "checkpointLocation": str(tmp_path / "cp")}
+        query = shedder.start(writer.options(**options).queryName("told").trigger(processingTime="10 milliseconds"), by="arrival")
+        stream = query._jsq.streamingQuery()
+        wait_until(lambda: len(list((tmp_path / "out").glob("half=*"))) == 2 and len(shedder.report().table) > 2, query)
+        assert not has_switch(str(stream.lastExecution().logical().toString()))
+        assert query.name == "told"
+        assert "10" in str(stream.trigger().toString())
+    assert all(row["offered"] == 1_000 for row in shedder.report().table.to_pylist())
+
+
+def test_a_function_of_the_users_is_called_by_arrival(ticks: Ticks, tmp_path: Path) -> None:
+    called: list[int] = []
+    with Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value")
+        writer = gated.writeStream.foreachBatch(lambda df, number: called.append(df.count()))
+        query = shedder.start(writer.option("checkpointLocation", str(tmp_path / "cp")), by="arrival")
+        wait_until(lambda: len(called) > 2, query)
         assert not has_switch(str(query._jsq.streamingQuery().lastExecution().logical().toString()))
 
 

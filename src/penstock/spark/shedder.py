@@ -288,6 +288,7 @@ class Shedder:
         driver = self._arrival_driver(plan, settings.name, settings.trigger)
         with self._registry.enlist(driver):
             open_journal(driver, self._journal, settings.checkpoint, writer._df, settings.output_mode)
+            writer = settings.move(settle_way(writer._df, gates, by_arrival=True))
             return self._launch(driver, plan, writer.start if table is None else partial(writer.toTable, table))
 
     def attach(self, query: StreamingQuery) -> StreamingQuery:

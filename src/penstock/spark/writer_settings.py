@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = ["WriterSettings", "check_trigger", "is_backfill", "parse_backfill", "read_private_field", "trigger_arguments"]
+
+log = logging.getLogger("penstock")
 
 _REFUSED_TRIGGERS = {
     "continuous": "Spark counts no rows there",
@@ -62,6 +65,21 @@ class WriterSettings:
         writer = df.writeStream
         writer._jwrite.options(self.java_options.originalMap()).outputMode(self.java_output_mode).trigger(self.trigger)
         return writer
+
+    def move(self, df: DataFrame) -> DataStreamWriter:
+        """Return a writer of another DataFrame with the same columns that was told all the same, its sink too."""
+        if df is self._writer._df:
+            return self._writer
+        moved, java = df.writeStream, self._writer._jwrite
+        try:
+            for field in java.getClass().getDeclaredFields():
+                if not str(field.getType().getName()).endswith(".Dataset"):
+                    field.setAccessible(True)
+                    field.set(moved._jwrite, field.get(java))
+        except Exception:  # the DataFrame that the writer has does the same
+            log.debug("a writer keeps its DataFrame", exc_info=True)
+            return self._writer
+        return moved
 
     def _session_checkpoint(self) -> str | None:
         return f"{self._session_root}/{self.name}" if self._session_root and self.name else None

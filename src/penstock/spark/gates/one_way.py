@@ -1,4 +1,4 @@
-"""The plan of a query by batch with only that way in its gates.
+"""The plan of a query with only one way in its gates: by batch, or by arrival.
 
 A gate is built before it is known how its query will be driven, and has expressions for both ways. Spark would analyse them all
 and remove half of them again in every micro-batch. Here that is done once, when a query starts.
@@ -29,14 +29,14 @@ _ROUNDS = 2
 """What the last rule leaves may be something for the first again."""
 
 
-def settle_way(df: DataFrame, gates: Sequence[Gate]) -> DataFrame:
-    """Return the DataFrame of a query by batch without what its gates would need by arrival.
+def settle_way(df: DataFrame, gates: Sequence[Gate], *, by_arrival: bool = False) -> DataFrame:
+    """Return the DataFrame of a query without what its gates would need the other way.
 
-    Only the nodes of gates change, by rules of Spark's own optimiser. It stays as it is where a gate still reads slots, because
-    a batch of a run by arrival is open; and where the classes of a gate are an expression of the user's, in which the rules would
-    evaluate what must be evaluated in every batch, such as the time.
+    Only the nodes of gates change, by rules of Spark's own optimiser. It stays as it is where a gate has yet to change its way:
+    by batch, it still reads slots while a batch of a run by arrival is open. And where the classes of a gate are an expression
+    of the user's, in which the rules would evaluate what must be evaluated in every batch, such as the time.
     """
-    if any(gate.reads_slots or not gate.specification.has_plain_classes for gate in gates):
+    if any(gate.reads_slots != by_arrival or not gate.specification.has_plain_classes for gate in gates):
         return df
     java, jvm = df._jdf, df.sparkSession._jvm
     plan = java.queryExecution().analyzed()
