@@ -194,11 +194,7 @@ class BatchDriver(QueryDriver):
         self._between_batches.clear()
         try:
             self.settle()
-            running = self._find_query(df)
-            self.guard("set the table of a batch", self._plan, running, batch_id)
-            self.guard("look at the executors", self._counter.begin)
-            if self.interruption is not None:  # the query is being stopped: its next run begins with this batch
-                shorten_interruption(self.interruption)
+            running = self._begin(df, batch_id)
             if self._counter.persists:
                 df = df.persist()
             try:
@@ -223,6 +219,22 @@ class BatchDriver(QueryDriver):
         """Take a query that has started."""
         self.query = query
 
+    def _begin(self, df: DataFrame, batch_id: int) -> RunningQuery:
+        """Put the table of a batch in force. If the query is being stopped, its next run begins with this batch."""
+        self.may_leave_out = True
+        try:
+            running = self._find_query(df)
+            self.guard("set the table of a batch", self._plan, running, batch_id)
+            self.guard("look at the executors", self._counter.begin)
+        except Exception as error:
+            shorten_interruption(error)
+            raise
+        finally:
+            self.may_leave_out = False
+        if self.interruption is not None:
+            shorten_interruption(self.interruption)
+        return running
+
     def _find_query(self, df: DataFrame) -> RunningQuery:
         """On the first batch: ``start`` has not returned the query yet."""
         if self._running is None:
@@ -241,6 +253,8 @@ class BatchDriver(QueryDriver):
         """Put the table of the batch in force."""
         assert self._sizes is not None  # noqa: S101 - it came with the query
         rows = self.guard("read the size of the batch", self._sizes.read, running.checkpoint, batch_id)
+        if self.interruption is not None:  # a call is interrupted once, and what is decided now holds for a replay
+            rows = self.guard("read the size of the batch", self._sizes.read, running.checkpoint, batch_id)
         self._hooks.sized(rows)
         progress = running.progress(batch_id - 1)
         if progress is not None and any(share < 1.0 for share in progress.densities.values()):

@@ -278,8 +278,8 @@ def _translate(error: Any) -> OSError:
     reason: str | None = None
     cause = error.java_exception
     while cause is not None and len(kinds) < 8:
-        name = str(cause.getClass().getSimpleName())
-        kinds.append(name)
+        kinds.append(str(cause.getClass().getSimpleName()))
+        name = str(cause.getClass().getName()) if "Interrupt" in kinds[-1] else kinds[-1]  # as those are known by
         message = str(cause.getMessage() or "")
         messages.append(message)
         if reason is None and message.strip():

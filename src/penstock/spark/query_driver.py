@@ -72,7 +72,9 @@ class QueryDriver(ABC):
         self._noted: set[str] = set()
         self._early_notes: list[str] = []  # noted before there was a journal
         self.interruption: Exception | None = None
-        """What a call said that was interrupted because the query is being stopped."""
+        """What a call said that was interrupted because the query is being stopped, before a batch that may be left out."""
+        self.may_leave_out = False
+        """Whether a batch is about to begin, which the next run can begin with just as well."""
         self.is_closed = False
         """Whether the journal was released."""
         self._finishing = threading.Lock()
@@ -289,7 +291,7 @@ class QueryDriver(ABC):
         try:
             return call(*arguments)
         except Exception as error:  # whatever a full disk or Spark raises, the job goes on
-            if is_interruption(error) and self._is_being_stopped():
+            if self.may_leave_out and is_interruption(error) and self._is_being_stopped():
                 self.interruption = error
                 log.debug("%s: stopped while it was about to %s", self.label, what, exc_info=error)
                 return None

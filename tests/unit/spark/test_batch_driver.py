@@ -91,3 +91,60 @@ def test_a_batch_does_not_begin_in_a_query_that_is_being_stopped(
             driver(None, 3)  # type: ignore[arg-type]
     assert ran == ([3] if runs else [])
     assert ("could not look at the executors" in caplog.text) is runs
+
+
+def test_who_is_interrupted_after_the_batch_says_that_its_counts_are_lost(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then Spark may commit the batch, so it can't be left out in silence."""
+    driver = make_stopped_driver(lambda *_: None, monkeypatch)
+
+    def end(*_: object) -> None:
+        raise RuntimeError("An error occurred while calling o1.keySet.\n: java.lang.InterruptedException")
+
+    monkeypatch.setattr(driver, "_end", end)
+    monkeypatch.setattr(driver, "_plan", lambda *_: None)
+    driver(None, 3)  # type: ignore[arg-type]
+    assert "could not count a batch" in caplog.text
+
+
+def test_the_size_of_a_batch_that_does_not_begin_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is decided for it holds for the next run, which begins with it."""
+    answers: list[Any] = [RuntimeError("java.lang.InterruptedException"), {"source0": 500}]
+    driver = make_stopped_driver(lambda *_: pytest.fail("it begins"), monkeypatch)
+
+    def read(*_: object) -> Any:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    planned: list[Any] = []
+    monkeypatch.setattr(driver, "_sizes", SimpleNamespace(read=read, rows_per_byte={}))
+    monkeypatch.setattr(driver.core, "plan_batch", lambda event: planned.append(event) or [])
+    with pytest.raises(InterruptedError):
+        driver(None, 3)  # type: ignore[arg-type]
+    assert [event.rows for event in planned] == [{"source0": 500}]
+
+
+def test_a_query_that_is_stopped_before_its_first_batch_is_known_ends_as_spark_expects(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = make_stopped_driver(lambda *_: pytest.fail("it begins"), monkeypatch)
+
+    def find(*_: object) -> None:
+        raise RuntimeError("An error occurred while calling o1.get.\n: java.lang.InterruptedException\n\tat a.frame\n")
+
+    monkeypatch.setattr(driver, "_find_query", find)
+    with pytest.raises(InterruptedError, match=r"calling a sink: java\.lang\.InterruptedException$"):
+        driver(None, 0)  # type: ignore[arg-type]
+
+
+def make_stopped_driver(function: Any, monkeypatch: pytest.MonkeyPatch) -> BatchDriver:
+    """A driver whose query has been told to stop."""
+    spark: Any = None
+    counter: Any = SimpleNamespace(persists=False, begin=lambda: None)
+    driver = BatchDriver(spark, function, [], ByBatch([], KeepAll(1.0)), counter=counter)
+    driver.query = SimpleNamespace(isActive=False)  # type: ignore[assignment]
+    running = SimpleNamespace(checkpoint=None, progress=lambda _: None)
+    monkeypatch.setattr(driver, "_find_query", lambda _: running)
+    monkeypatch.setattr(driver, "_end", lambda *_: None)
+    monkeypatch.setattr(driver, "_close", lambda *_: None)
+    return driver
