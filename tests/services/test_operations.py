@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -376,6 +377,29 @@ def test_a_table_of_the_catalog(keep: float, spark: SparkSession, files: Path, t
     assert sorted(row[0] for row in spark.table(table).select("id").collect()) == kept
     assert read_journal(tmp_path / "cp" / "penstock").totals()["in"] == (ROWS * FILES, len(kept))
     spark.sql(f"DROP TABLE {table}")
+
+
+def test_a_backfill_keeps_what_came_after_a_run_that_shed(spark: SparkSession, files: Path, tmp_path: Path) -> None:
+    """The last decision holds for the rows that a batch may have had; those that came since are kept."""
+    cp, source, out = tmp_path / "cp", tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    kept = [row for row in keep_by_arrival(cp, 0.5) if row < ROWS]
+    schema = pq.read_schema(files / "0.parquet")
+    for number in range(FILES):
+        table = pq.read_table(files / f"{number}.parquet")
+        if number:  # it comes now, half a second after the last batch was planned
+            time.sleep(0.5)
+            now = pa.array(np.full(ROWS, time.time_ns() // 1_000)).cast(schema.field("t").type)
+            table = table.set_column(schema.get_field_index("t"), "t", now)
+        pq.write_table(table, source / f"{number}.parquet")
+        with Shedder("60s", controller=Cycle(60.0)) as shedder:
+            gated = shedder.gate(read(spark, source), name="in", identity="id", arrival="t", bounded=False)
+            writer = gated.writeStream.format("parquet").option("checkpointLocation", str(cp)).option("path", str(out))
+            shedder.start(writer.trigger(availableNow=True), by="arrival").awaitTermination()
+    ids = sorted(row[0] for row in spark.read.parquet(str(out)).select("id").collect())
+    assert ids == [*kept, *range(ROWS, FILES * ROWS)]
+    batches = [batch.gates["in"] for batch in read_journal(cp / "penstock").batches.values() if batch.gates["in"][0]]
+    assert batches == [(ROWS, len(kept)), (ROWS, ROWS)]
 
 
 @pytest.mark.parametrize("keep", [1.0, 0.5])

@@ -67,6 +67,11 @@ class ByArrival(QueryCore):
         self._has_warned_of_clock = False
         self._unrelieved = 1.0  # what the controller wanted last
         self._void: DecisionRecord | None = None  # takes back a decision that is durable but never held; not yet durable
+        self._planned_s: float | None = None
+
+    def note_last_plan(self, planned_s: float | None) -> None:
+        """Say when the engine has planned a batch last, before ``restore``; ``None`` if it never did, or nobody knows."""
+        self._planned_s = planned_s
 
     def restore(self, state: JournalState) -> list[Instruction]:
         """Continue where the journal ends: every slot gets back what was decided for it.
@@ -91,7 +96,28 @@ class ByArrival(QueryCore):
             gate.wishes[self] = self.keep
         instructions += self._bound_start(has_decided=bool(decided))
         joined = tuple(DecisionRecord(gates, self.keep, from_slot=slot) for slot, gates in sorted(missing.items()))
-        return [Append(joined), *instructions] if joined else instructions
+        return [*([Append(joined)] if joined else []), *instructions, *self._keep_what_waits()]
+
+    def _keep_what_waits(self) -> list[Instruction]:
+        """A run that sheds nothing keeps what came since an earlier one that did: no batch had these rows, so no replay will."""
+        entries = {gate.name: gate.entries(1.0) for gate in self._gates}
+        if self.controller.sheds or all(gate.ring.current == entries[gate.name] for gate in self._gates) or self._siblings():
+            return []
+        if self._planned_s is None:
+            keep = min(min(gate.ring.current[: gate.shares.count]) for gate in self._gates)
+            return [
+                Warn(
+                    f"{self.label}: this run sheds nothing, but the last decision of an earlier one, to keep {keep:.3g}, "
+                    "holds for the rows that arrived since"
+                )
+            ]
+        decided = [slot + 1 for gate in self._gates for slot, _ in gate.ring.changes[-1:]]
+        from_slot = max([slot_of(self._planned_s + self._margin_s) + 1, 0, *decided])
+        self.keep = self._unrelieved = 1.0
+        for gate in self._gates:
+            gate.wishes[self] = 1.0
+        published = [Publish(gate.name, gate.put_in_force_from(from_slot, entries[gate.name])) for gate in self._gates]
+        return [Append((DecisionRecord(entries, 1.0, from_slot=from_slot),)), *published]
 
     def _bound_start(self, *, has_decided: bool) -> list[Instruction]:
         """Before the first decision nothing is known, and rows may have waited for hours: bound what a batch keeps of them."""

@@ -46,6 +46,12 @@ class Checkpoint:
         """Return the batches whose offsets are logged: the committed ones, and perhaps one more."""
         return self._list_numbers("offsets")
 
+    def last_planned_s(self) -> float | None:
+        """Return when Spark had planned its last batch: it has no row that arrived later. ``None`` before the first."""
+        planned = self.list_planned()
+        content = self._read(f"offsets/{planned[-1]}") if planned else None
+        return None if content is None else parse_planned_s(content)
+
     def offsets(self, batch_id: int) -> list[str | None]:
         """Return the offset of each source at the end of a batch, as JSON."""
         content = self._read(f"offsets/{batch_id}")
@@ -110,6 +116,17 @@ class Checkpoint:
             return self.store.read(name).decode()
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+
+def parse_planned_s(content: str) -> float | None:
+    r"""Return when Spark had planned a batch, from its entry of the offset log.
+
+    >>> parse_planned_s('v1\n{"batchWatermarkMs":0,"batchTimestampMs":7500}\n{"n":5}')
+    7.5
+    """
+    _, metadata, *_ = [*content.splitlines(), "", ""]
+    planned_ms = json.loads(metadata or "{}").get("batchTimestampMs")
+    return None if planned_ms is None else planned_ms / 1e3
 
 
 def parse_offsets(content: str) -> list[str | None]:

@@ -40,6 +40,7 @@ def open_journal(driver: QueryDriver, root: str | None, checkpoint: str | None, 
         committed.extend(known.list_committed())
         driver.open_batch, driver.last_committed = find_open_batch(store), max(committed, default=None)
         driver.first_batch = max(committed, default=-1) + 1
+        driver.last_planned_s = known.last_planned_s()
 
     driver.look_at_checkpoint = look
     driver.can_count_again = True

@@ -54,10 +54,12 @@ class QueryDriver(ABC):
         """The batch that the query replays first; ``None`` if there is none."""
         self.last_committed: int | None = None
         """The last batch that Spark has committed; it may not be counted yet."""
+        self.last_planned_s: float | None = None
+        """When Spark has planned a batch last; ``None`` if it never did, or where the checkpoint is not known."""
         self.first_batch: int | None = None
         """The first batch that this run may bring; ``None`` where the checkpoint is not known before the query runs."""
         self.look_at_checkpoint: Callable[[], None] = lambda: None
-        """Sets the three above, once the journal is held."""
+        """Sets the four above, once the journal is held."""
         self.layout: str | None = None
         """How sources cut a batch into partitions, where the ranks of rows count."""
         self.can_count_again = False

@@ -27,6 +27,7 @@ class ReportedDriver(QueryDriver):
 
     shares_gates = True
     wants_reports = True
+    core: ByArrival
 
     def __init__(self, gates: Sequence[Gate], core: ByArrival, siblings: Mapping[str, QueryDriver] | None = None) -> None:
         super().__init__(gates, core, siblings)
@@ -48,6 +49,7 @@ class ReportedDriver(QueryDriver):
         """Refuse to replay a batch that was decided by batch."""
         super().check_journal(journal)
         refuse_open_batch(journal.state, self.open_batch, self.label)
+        self.core.note_last_plan(self.last_planned_s)
 
     def prepare_recount(self, batch_id: int) -> None:
         """Refuse a batch that was decided by batch: its slots say nothing about it."""

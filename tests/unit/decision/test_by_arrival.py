@@ -196,6 +196,64 @@ def test_a_restart_gives_every_slot_back_what_was_decided() -> None:
     assert (again.core.keep, again.core.controller.asked) == (1.0, 3)  # type: ignore[attr-defined]
 
 
+def start_backfill(journal: JournalState, planned_s: float | None) -> MemoryDriver:
+    core = ByArrival([SlotGate("in", EqualShare())], Backfill(Scripted(0.5)), is_warm=True)
+    core.note_last_plan(planned_s)
+    return MemoryDriver(core, reread(journal)).restore()
+
+
+def test_a_backfill_keeps_what_came_since_the_last_batch_was_planned() -> None:
+    """No batch had these rows, so no replay will be otherwise; what came before keeps its fate."""
+    shedding = alone(0.5)
+    end_batch(shedding)
+    planned_s = shedding.clock[0] + 100.0
+    backfill = start_backfill(shedding.journal, planned_s)
+    first = changes(backfill)[-1][0]
+    assert changes(backfill) == [*changes(shedding), (first, (1.0,))]
+    assert planned_s < slot_start_s(first) <= planned_s + 0.5  # with the margin for clocks
+    assert (lookup(backfill, first - 1), lookup(backfill, first)) == (0.5, 1.0)
+    assert changes(alone(journal=reread(backfill.journal))) == changes(backfill)  # it is journaled before it holds
+    assert backfill.core.keep == 1.0
+
+
+def test_a_backfill_after_a_decision_for_later_leaves_that_slot_as_it_is() -> None:
+    shedding = alone(0.5)
+    end_batch(shedding)
+    (slot, entry), (first, _) = changes(start_backfill(shedding.journal, shedding.clock[0] - 50.0))
+    assert (entry, first) == ((0.5,), slot + 1)
+
+
+@pytest.mark.parametrize("planned_s", [None, 2_000.0])
+def test_after_a_run_that_kept_everything_a_backfill_decides_nothing(planned_s: float | None) -> None:
+    calm = alone(1.0)
+    end_batch(calm)
+    backfill = start_backfill(calm.journal, planned_s)
+    assert changes(backfill) == changes(calm)
+    assert backfill.warnings == []
+
+
+def test_where_nobody_knows_when_a_batch_was_planned_a_backfill_says_what_holds() -> None:
+    shedding = alone(0.5)
+    end_batch(shedding)
+    backfill = start_backfill(shedding.journal, None)
+    assert changes(backfill) == changes(shedding)
+    (message,) = backfill.warnings
+    assert message.endswith(
+        "this run sheds nothing, but the last decision of an earlier one, to keep 0.5, holds for the rows that arrived since"
+    )
+
+
+def test_a_backfill_changes_nothing_at_a_gate_that_another_query_reads() -> None:
+    gate, clock = SlotGate("in", EqualShare()), [1_000.0]
+    shedding = MemoryDriver(ByArrival([gate], Scripted(0.5), "one", is_warm=True), clock=clock).restore()
+    end_batch(shedding)
+    core = ByArrival([gate], Backfill(Scripted()), "two", is_warm=True)
+    core.note_last_plan(clock[0] + 10.0)
+    before = changes(shedding)
+    MemoryDriver(core, clock=clock).restore()
+    assert changes(shedding) == before
+
+
 def test_weights_that_changed_are_refused_with_a_remedy() -> None:
     state = JournalState(decisions=[DecisionRecord({"in": (0.5,)}, 0.5, from_slot=70)])
     core = ByArrival([SlotGate("in", PriorityShares(Priorities("tier", {"gold": 2.0})))], Scripted())

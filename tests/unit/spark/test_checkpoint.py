@@ -13,6 +13,7 @@ from penstock.spark.checkpoint import Checkpoint, find_open_batch
 def test_a_new_checkpoint(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "none")
     assert (checkpoint.query_id(), checkpoint.list_committed(), checkpoint.list_planned()) == (None, [], [])
+    assert checkpoint.last_planned_s() is None
     with pytest.raises(PenstockError, match="no offsets for batch 3"):
         checkpoint.offsets(3)
 
@@ -21,12 +22,14 @@ def test_a_checkpoint_in_use(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "commits").mkdir()
     (tmp_path / "metadata").write_text('{"id":"abc"}')
-    (tmp_path / "offsets" / "10").write_text('v1\n{"batchWatermarkMs":0}\n{"n":5,"t0":1.0}\n-')
+    (tmp_path / "offsets" / "9").write_text('v1\n{"batchWatermarkMs":0,"batchTimestampMs":1000}\n{"n":4,"t0":1.0}\n-')
+    (tmp_path / "offsets" / "10").write_text('v1\n{"batchWatermarkMs":0,"batchTimestampMs":2500}\n{"n":5,"t0":1.0}\n-')
     for name in ("9", "10", ".10.crc"):
         (tmp_path / "commits" / name).write_text("v1\n{}")
     checkpoint = Checkpoint(f"file:{tmp_path}")
     assert checkpoint.query_id() == "abc"
     assert checkpoint.list_committed() == [9, 10]
+    assert checkpoint.last_planned_s() == 2.5
     assert checkpoint.offsets(10) == ['{"n":5,"t0":1.0}', None]
 
 
