@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from penstock import Controller, Decision, Observation, PenstockError, Priorities, Shedder, WholeWindows
+from penstock import Controller, Decision, Observation, PenstockError, Priorities, Shedder, WholeWindows, load_aware
 from penstock.errors import JournalError
 from tests.services.connect_operations import compare_operations
 
@@ -51,6 +51,9 @@ def list_refusals(spark: SparkSession, root: Path) -> dict[str, str]:
     gated = shedder.gate(rows, name="in", arrival="timestamp")
     writer = gated.writeStream.format("noop")
     windows = WholeWindows("timestamp", "10s")
+    alone = rows.writeStream.format("noop").start()
+    options: dict[str, Any] = {"key": "value", "delay_target": "2s", "columns": "value", "returns": "bigint"}
+    aware = load_aware(abs, **options)
     wrong: dict[str, Any] = {
         "no journal": lambda: Shedder("2s").gate(rows, arrival="timestamp"),
         "no arrival": lambda: shedder.gate(rows, name="a"),
@@ -63,6 +66,12 @@ def list_refusals(spark: SparkSession, root: Path) -> dict[str, str]:
         "no gate": lambda: shedder.start(rows.writeStream.format("noop")),
         "static": lambda: shedder.gate(spark.range(3), arrival="id"),
         "continuous": lambda: shedder.start(writer.trigger(continuous="1 second")),
+        "attach": lambda: shedder.attach(alone),
+        "load_aware": lambda: aware(rows),
+        "las": lambda: load_aware(abs, policy="las", **options)(rows),
+        "time_only": lambda: aware.time_only(rows),
+        "spark's metrics": lambda: Shedder("2s", journal=root / "j2", metrics="spark").gate(rows, arrival="timestamp"),
+        "object store": lambda: Shedder("2s", journal="s3a://bucket/journal").gate(rows, arrival="timestamp"),
     }
     said = {}
     for name, call in wrong.items():
@@ -71,6 +80,7 @@ def list_refusals(spark: SparkSession, root: Path) -> dict[str, str]:
             said[name] = "nothing"
         except (PenstockError, JournalError) as error:
             said[name] = str(error)
+    alone.stop()
     shedder.stop()
     return said
 

@@ -109,6 +109,11 @@ def test_what_cannot_be_had_is_refused_and_all_rows_pass_at_keep_1(tmp_path: Pat
     assert "reads no gate" in said["no gate"]
     assert "streaming DataFrame is needed" in said["static"]
     assert "trigger(continuous=...)" in said["continuous"]
+    assert "there is no attach(): start the query with start(writer)" in said["attach"]
+    for name in ("load_aware", "las", "time_only"):
+        assert said[name] == "over Spark Connect there is no load_aware(): use a classic Spark session"
+    assert "there is no metrics='spark': take 'prometheus' or 'opentelemetry'" in said["spark's metrics"]
+    assert "must be local files, got s3a://bucket/journal" in said["object store"]
     assert answer["all"]["counted"] == {"0": 3_334, "1": 3_333, "2": 3_333}
     assert "10,000" in answer["all"]["report"]
     assert "rows without an arrival time in column 'arrival' are always kept" in answer["all"]["report"]

@@ -291,6 +291,7 @@ def test_a_clock_that_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"columns": "value", "returns": "double", "delay_target": "-1s"}, "delay_target must be"),
         ({"columns": "value", "returns": "double", "floor": 0.0}, r"floor must lie in \(0, 1\)"),
         ({"columns": "value", "returns": "double", "buckets": -3}, "number of buckets must be positive"),
+        ({"columns": "value", "returns": "double", "buckets": 2_001}, "buckets must be at most 2,000, got 2,001"),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:

@@ -18,6 +18,7 @@ from penstock.las.bucket_keeps import BucketKeeps
 from penstock.las.knapsack import How
 from penstock.las.shedder_state import Bound
 from penstock.spark.columns import column_named
+from penstock.spark.connect.detection import refuse_connect
 from penstock.spark.gates.specification import GateSpecification
 from penstock.spark.load_aware_policies import ClockPolicy, KnapsackPolicy, LoadPolicy, PolicyName
 from penstock.spark.load_aware_worker import FunctionKind, Recorder, TimedFunction
@@ -165,6 +166,7 @@ class LoadAware:
         weight_column: str | None = None,
     ) -> DataFrame:
         """Return the DataFrame with a gate behind it and the function behind the gate; options as for ``Shedder.gate``."""
+        _refuse_connect(df)
         self._check_columns(df)
         key = column_named(self._key) if isinstance(self._key, str) else self._key
         specification = GateSpecification(
@@ -205,6 +207,7 @@ class LoadAware:
         """Return the function timed as ever, without a gate: to compare with, or to look at costs before shedding by them."""
         if not isinstance(self.policy, KnapsackPolicy):
             raise PenstockError("time_only() is for the policy 'cost-aware'")
+        _refuse_connect(df)
         return self._map(*self.policy.time_only(df))
 
     def _output_schema(self, gated: DataFrame, recorder: Recorder) -> str | StructType:
@@ -252,6 +255,10 @@ class LoadAware:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _refuse_connect(df: DataFrame) -> None:
+    refuse_connect(df, "load_aware()", "use a classic Spark session")
 
 
 def _build_policy(

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from penstock.control import Controller, controller_named
 from penstock.control.keep_all import KeepAll
 from penstock.drop.shares import WorkReading
+from penstock.drop.tables import SLOTS
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 from penstock.las.bucket_keeps import BucketKeeps
@@ -38,6 +39,8 @@ PolicyName = Literal["cost-aware", "las", "straw-man", "full-knowledge"]
 
 _REORDERING = r"^\W*(Aggregate|Join|Repartition\w*|RebalancePartitions|Sort|Deduplicate\w*|Distinct|\w*GroupsWithState\w*) "
 """Nodes of a plan behind which the rows of a partition come in another order when a batch is run again."""
+_MOST_BUCKETS = 2_000
+"""A table by arrival has 131 MB then."""
 
 
 class AddGate(Protocol):
@@ -74,6 +77,11 @@ class KnapsackPolicy(LoadPolicy):
         if how not in get_args(How):
             raise PenstockError(f"how must be one of {', '.join(get_args(How))}, got {how!r}")
         self._buckets = (512 if is_timed else 32) if buckets is None else buckets
+        if self._buckets > _MOST_BUCKETS:
+            raise PenstockError(
+                f"buckets must be at most {_MOST_BUCKETS:,}, got {self._buckets:,}: by arrival, a table has {SLOTS:,} slots with "
+                "a number for each, and Spark sends it with every stage"
+            )
         self._is_timed = is_timed
         # One bucket more than hashes reach: null's.
         self.model = BucketKeeps(self._buckets + 1, how=how, floor=floor)

@@ -129,6 +129,7 @@ class Shedder:
         self._keeps_backfills = parse_backfill(backfill)
         self._journal = None if journal is None else str(journal)
         self._gates: dict[str, Gate] = {}
+        self._has_spark_metrics = "spark" in (metrics if isinstance(metrics, list | tuple) else [metrics])
         self._registry = DriverRegistry(build_exporters(metrics, {"spark": AccumulatorExporter}))
         make_core = partial(core_of_flow, self._controller, self._max_loss, keeps_all=self._keeps_backfills)
         self._pipeline = PipelineFollower(self._gates, self._registry, make_core)
@@ -219,6 +220,8 @@ class Shedder:
                 f"a gate named {specification.name!r} exists already: give each gate of a shedder a name of its own"
             )
         if is_connect(df):
+            if self._has_spark_metrics:
+                refuse_connect(df, "metrics='spark'", "take 'prometheus' or 'opentelemetry', which need no JVM")
             gate, gated = call_outside_pipeline(partial(build_connect_gate, df, specification, self._journal), specification.name)
             self._gates[specification.name] = gate
             if is_in_pipeline():

@@ -200,7 +200,6 @@ def _refuse_options(specification: GateSpecification) -> None:
         raise PenstockError(f"gate {name!r} needs arrival=, the column of arrival times: over Spark Connect decisions go by it")
     missing = {
         "unit=WholeWindows(...)": isinstance(specification.unit, WholeWindows),
-        "load_aware(...)": specification.buckets is not None or specification.clocked is not None,
         "bounded=True": specification.is_bounded is True,
         "shed_to=": specification.shed_to is not None,
     }

@@ -43,9 +43,10 @@ class TableFile:
     """
 
     def __init__(self, path: str, columns: int) -> None:
-        filesystem, local = resolve(path, "the table of a gate")
-        if filesystem.type_name != "local":
+        scheme, separator, _ = path.partition("://")
+        if separator and scheme.lower() != "file":
             raise PenstockError(f"the tables of gates over Spark Connect must be local files, got {path}: mount the place")
+        _, local = resolve(path, "the table of a gate")
         self._path = Path(local)
         self._length = SLOTS * columns * _DIGITS + 100
 
