@@ -12,8 +12,9 @@ The arms:
   other arms would prove nothing.
 
 Rows are compared one by one with those that the journaled decisions keep, and the counts of every batch with them. By arrival,
-where decisions lie across batches, the rows in the sink say what was kept. A task ahead of a shuffle whose executor is lost runs
-again, and Spark adds up what both runs counted; a batch that lost an executor is counted again, so its counts must be right.
+an earlier run has left decisions for the seconds in which the rows arrive, another one for each batch. A task ahead of a shuffle
+whose executor is lost runs again, and Spark adds up what both runs counted; a batch that lost an executor is counted again, so
+its counts must be right.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Jobs on a standalone cluster whose executors are killed while batches run, and what must come out of them.
 
-Which rows a batch must keep is known: a hash of the row's number, and the keep that was journaled for the batch.
+Which rows a batch must keep is known: a hash of the row's number, and the keep that was journaled for the batch or, by arrival,
+for the slot of time in which its rows arrived.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import random
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +20,9 @@ import pyarrow.dataset as ds
 
 from penstock.control.base import Controller, Decision, Observation
 from penstock.drop.hashing import gate_seed, uniform
+from penstock.drop.tables import slot_of
 from penstock.errors import PenstockError
-from penstock.journal import read_journal
+from penstock.journal import DecisionRecord, Journal, JournalState, read_journal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +37,8 @@ _ROWS, _PARTITIONS, _KEYS = 2_000, 8, 7
 _KEEPS = (0.9, 0.2, 0.5)
 _PATIENCE_S = 240.0
 _FROZEN_S = 4.0
+_MOST_BATCHES, _BEFORE_S = 500, 600.0
+"""By arrival: all batches that may come, a second of arrivals each, from so long ago on, which the table of slots still knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,13 @@ class Found:
 class _Cycle(Controller):
     def update(self, observation: Observation) -> Decision:
         return Decision(keep=_KEEPS[(observation.batch_id + 1) % len(_KEEPS)])
+
+
+class _Silent(Controller):
+    """Leaves what was decided as it is."""
+
+    def update(self, observation: Observation) -> Decision:  # noqa: ARG002 - it looks at nothing
+        return Decision()
 
 
 def cluster_session(master: str, scratch: Path, **conf: str) -> SparkSession:
@@ -100,6 +112,9 @@ def run_arm(
 
     spark = cluster_session(cluster.master, scratch, **conf)
     checkpoint, output = scratch / "checkpoint", scratch / "rows"
+    first_ms = round(1e3 * (time.time() - _BEFORE_S))
+    if arm == "arrival":
+        _decide_slots(checkpoint / "penstock", first_ms)
     by_batch: dict[int, Counter[int]] = {}
     lossy: list[bool] = []
     original = RepeatWatch.has_repeats
@@ -114,8 +129,9 @@ def run_arm(
 
     RepeatWatch.has_repeats = note  # type: ignore[method-assign]
     try:
-        with Shedder("60s", controller=_Cycle(60.0)) as shedder:
-            gated = shedder.gate(_read(spark, partitions), name="in", arrival="timestamp", identity="value", bounded=False)
+        with Shedder("60s", controller=(_Silent if arm == "arrival" else _Cycle)(60.0)) as shedder:
+            source = _read(spark, partitions, first_ms)
+            gated = shedder.gate(source, name="in", arrival="timestamp", identity="value", bounded=False)
             slow = _add_work(gated)
             if arm == "function":
                 query = shedder.foreach_batch(slow, write, checkpoint=checkpoint)
@@ -135,14 +151,10 @@ def run_arm(
         RepeatWatch.has_repeats = original  # type: ignore[method-assign]
         spark.stop()
     state = read_journal(checkpoint / "penstock")
-    expected = {number: _expect(state, number) for number in state.batches}
-    wrong = {number for number, record in state.batches.items() if record.gates["in"][0] != _ROWS}
-    if arm == "arrival":  # decided by slots, which lie across batches: the sink says what was kept
-        kept = _read_rows(output)
-        wrong_rows = len(kept) - len(set(kept)) + abs(len(kept) - sum(record.gates["in"][1] for record in state.batches.values()))
-    else:
-        wrong |= {number for number, record in state.batches.items() if record.gates["in"][1] != len(expected[number])}
-        wrong_rows = _audit(arm, expected, by_batch, output)
+    keep_of = _keep_of_slots if arm == "arrival" else partial(_keep_of_batch, state)
+    expected = {number: _expect(keep_of(number), number) for number in state.batches}
+    wrong = {number for number, record in state.batches.items() if record.gates["in"] != (_ROWS, len(expected[number]))}
+    wrong_rows = _audit(arm, expected, by_batch, output)
     rows = _ROWS * len(state.batches)
     return Found(arm, kills, len(state.batches), rows, wrong_rows, len(wrong), sum(lossy), repairs, speculated, gone)
 
@@ -176,9 +188,27 @@ def _count_speculated(spark: SparkSession) -> int:
     return total
 
 
-def _read(spark: SparkSession, partitions: int) -> DataFrame:
+def _decide_slots(journal: Path, first_ms: int) -> None:
+    """Leave the journal of an earlier run that has decided for all batches: a keep for each second."""
+    keeps = [_keep_of_slots(number) for number in range(_MOST_BATCHES)]
+    earlier = Journal(journal)
+    earlier.append(*(DecisionRecord({"in": (k,)}, k, from_slot=slot_of(first_ms / 1e3 + n)) for n, k in enumerate(keeps)))
+    earlier.close()
+
+
+def _keep_of_slots(number: int) -> float:
+    return _KEEPS[number % len(_KEEPS)]
+
+
+def _keep_of_batch(state: JournalState, number: int) -> float:
+    decision = state.decision_for(number)
+    return 1.0 if decision is None else decision.gates["in"][0]
+
+
+def _read(spark: SparkSession, partitions: int, first_ms: int) -> DataFrame:
     reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", _ROWS).option("numPartitions", partitions)
-    return reader.option("startTimestamp", 1_700_000_000_000).load().selectExpr("*", f"value % {_KEYS} AS key")
+    reader = reader.option("startTimestamp", first_ms).option("advanceMillisPerBatch", 1_000)
+    return reader.load().selectExpr("*", f"value % {_KEYS} AS key")
 
 
 def _add_work(df: DataFrame, when: str = "value % 40 = 0") -> DataFrame:
@@ -234,13 +264,10 @@ def _wait(condition: Any, query: Any, message: str) -> None:
         time.sleep(0.1)
 
 
-def _expect(state: Any, number: int) -> list[int]:
+def _expect(keep: float, number: int) -> list[int]:
     """Return the numbers of the rows that a batch must keep."""
-    decision = state.decision_for(number)
     ids = np.arange(_ROWS * number, _ROWS * (number + 1))
-    if decision is None:
-        return [int(value) for value in ids]
-    return [int(value) for value in ids[uniform(gate_seed("in"), [pa.array(ids)]) < decision.gates["in"][0]]]
+    return [int(value) for value in ids[uniform(gate_seed("in"), [pa.array(ids)]) < keep]]
 
 
 def _read_rows(output: Path) -> list[int]:
@@ -258,7 +285,7 @@ def _read_rows(output: Path) -> list[int]:
 
 def _audit(arm: str, expected: dict[int, list[int]], by_batch: dict[int, Counter[int]], output: Path) -> int:
     """Return how many rows are missing or too many."""
-    if arm == "plain":
+    if arm in ("plain", "arrival"):
         differences = Counter(_read_rows(output))
         differences.subtract(value for values in expected.values() for value in values)
         return sum(abs(count) for count in differences.values())

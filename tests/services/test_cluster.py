@@ -100,12 +100,13 @@ def run_killed_job(arm: str, directory: Path, kills: int, *words: str) -> dict[s
     ("arm", "kills", "words"),
     [
         ("aggregate", 3, []),
+        ("arrival", 2, []),
         pytest.param("function", 2, ["speculation"], marks=pytest.mark.long),
         pytest.param("function", 3, ["decommissioning"], marks=pytest.mark.long),
         pytest.param("aggregate", 2, ["allocation"], marks=pytest.mark.long),
         pytest.param("function", 2, ["speculation", "decommissioning", "allocation"], marks=pytest.mark.long),
     ],
-    ids=["killed", "speculation", "decommissioning", "allocation", "everything"],
+    ids=["killed", "killed by arrival", "speculation", "decommissioning", "allocation", "everything"],
 )
 def test_every_row_counts_once_whatever_becomes_of_executors(arm: str, kills: int, words: list[str], tmp_path: Path) -> None:
     found = run_killed_job(arm, tmp_path, kills, *words)
