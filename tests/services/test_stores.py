@@ -234,11 +234,11 @@ def collect_into(seen: dict[int, int]) -> Callable[[DataFrame, int], None]:
 def test_a_batch_waits_for_one_request(session: SparkSession, s3: S3Server, tmp_path: Path) -> None:
     """All else happens beside it. The checkpoint is local, so all requests are the journal's."""
     seen: dict[int, int] = {}
-    inside: list[bool] = []
+    begun_s: list[float] = []
 
     def note(df: DataFrame, number: int) -> None:
+        begun_s.append(time.monotonic())
         collect_into(seen)(df, number)
-        inside.append(len(s3.requests()) >= 0)
 
     with Shedder("2s", controller=Cycle(), journal=f"{s3.url}/waits") as shedder:
         gated = shedder.gate(ticks(session), name="in", identity="value")
@@ -246,7 +246,11 @@ def test_a_batch_waits_for_one_request(session: SparkSession, s3: S3Server, tmp_
         wait_until(lambda: len(seen) > 5, query)
         s3.requests()
         first = len(seen)
+        s3.set(latency_s=0.5)
         wait_until(lambda: len(seen) > first + 10, query)
+        s3.set()
+    between_s = np.diff(begun_s[first + 1 : first + 11])
+    assert 0.5 < np.median(between_s) < 1.0, f"a batch waits for one request, not for two: {between_s}"
     requests = [(verb, path) for verb, path in s3.requests() if "lease" not in path and "list" not in path]
     assert requests, "the journal is there"
     names = Counter(path.rsplit("/", 1)[-1] for verb, path in requests)

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.errors import JournalError
 from penstock.journal.files import FORMAT, OWNER, read_state
-from penstock.journal.queued_writer import QueuedWriter
+from penstock.journal.queued_writer import LINGER_S, QueuedWriter
 from penstock.journal.records import Record, encode
 from penstock.journal.state import JournalState
 from penstock.journal.writer import DirectWriter, JournalWriter, refuse
@@ -41,8 +41,8 @@ class Journal:
     retain
         How many batches compaction leaves in full.
     syncs_counts
-        Whether a batch's counts are on the disk at once; else with the next decision, which is faster. A power cut may take the
-        last ones then, and they must be counted again.
+        Whether a batch's counts are on the disk, or on their way to storage elsewhere, at once; else with the next decision,
+        which is faster. A power cut, or elsewhere a crash, may take the last ones then, and they must be counted again.
     writer
         What writes the files; by default as the store needs it.
 
@@ -63,7 +63,10 @@ class Journal:
     ) -> None:
         if writer is None:
             store = open_store(location, "the journal")
-            writer = QueuedWriter(store, retain) if store.is_remote else DirectWriter(store, retain, syncs_counts=syncs_counts)
+            if store.is_remote:
+                writer = QueuedWriter(store, retain, linger_s=0.0 if syncs_counts else LINGER_S)
+            else:
+                writer = DirectWriter(store, retain, syncs_counts=syncs_counts)
         self._writer = writer
         self._about: dict[str, Any] = {}
         writer.open()

@@ -1,8 +1,10 @@
 """How records get into a journal that is far away: by a thread, so that a batch waits for one request at most.
 
 Only a decision must be durable before it takes effect, so only that is waited for. Records of batches and messages are written
-beside the batch's path, several at once if they have piled up. What fails is tried again. If a crash comes first, Spark either
-replays the batch or, if it has committed it, the next start counts it again.
+beside the batch's path, several at once if they have piled up. Where the next start can count a batch again, its record waits a
+moment for the next decision: batches that follow each other are one request each, and no decision stands in line behind a
+record. What fails is tried again. If a crash comes first, Spark either replays the batch or, if it has committed it, the next
+start counts it again.
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ from penstock.journal.files import list_numbered, number_name, read_state, seal
 from penstock.journal.writer import COMPACT_EVERY, JournalWriter, Line, refuse
 from penstock.storage import Lease, LeaseLostError, Store
 
-__all__ = ["PATIENCE_S", "QueuedWriter"]
+__all__ = ["LINGER_S", "PATIENCE_S", "QueuedWriter"]
 
 log = logging.getLogger("penstock")
 
 PATIENCE_S = 5.0
 """How long a decision may wait for the storage; a batch then runs with the last table."""
+LINGER_S = 0.25
+"""How long a record waits for the next decision."""
 _CLOSING_S = 60.0
 _RETRY_S = 1.0
 _ATTEMPTS_TO_OPEN = 5
@@ -40,6 +44,7 @@ class _Entry:
     lines: list[Line]
     is_prompt: bool
     """Whether it has a decision, which is written now or never."""
+    since_s: float = field(default_factory=time.monotonic)
     done: threading.Event = field(default_factory=threading.Event)
     error: OSError | None = None
 
@@ -56,10 +61,15 @@ class QueuedWriter(JournalWriter):
         Keeps the journal for this job; by default the store's.
     patience_s
         How long a decision may wait for the storage.
+    linger_s
+        How long records may wait for a decision, to be written with it.
     """
 
-    def __init__(self, store: Store, retain: int, lease: Lease | None = None, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, store: Store, retain: int, lease: Lease | None = None, patience_s: float = PATIENCE_S, linger_s: float = 0.0
+    ) -> None:
         super().__init__(store, retain)
+        self._linger_s = linger_s
         self._lease = Lease(store) if lease is None else lease
         self._patience_s = patience_s
         self._changed = threading.Condition()
@@ -156,7 +166,8 @@ class QueuedWriter(JournalWriter):
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._entries or self._is_closed, None)
+                while (pause_s := self._find_pause()) != 0.0:
+                    self._changed.wait(pause_s)
                 if not self._entries:
                     return
                 entries = list(self._entries)
@@ -174,6 +185,16 @@ class QueuedWriter(JournalWriter):
                     self._changed.wait_for(lambda: self._is_closed or len(self._entries) > known, _RETRY_S)  # noqa: B023
             else:
                 self._succeed(entries)
+
+    def _find_pause(self) -> float | None:
+        """Return how long what is there may wait, ``None`` where nothing is there."""
+        if self._is_closed:
+            return 0.0
+        if not self._entries:
+            return None
+        if self._failure is not None or any(entry.is_prompt for entry in self._entries):
+            return 0.0
+        return max(0.0, self._entries[0].since_s + self._linger_s - time.monotonic())
 
     def _write(self, content: bytes) -> None:
         """Write a file under the next number."""

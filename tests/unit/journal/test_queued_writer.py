@@ -46,9 +46,11 @@ def open_journal(store: MemoryStore) -> Iterator[Open]:
     """Opens journals that are closed at the end."""
     journals: list[Journal] = []
 
-    def opened(at: MemoryStore | None = None, lease_s: float = 20.0, patience_s: float = 5.0, retain: int = 4096) -> Journal:
+    def opened(
+        at: MemoryStore | None = None, lease_s: float = 20.0, patience_s: float = 5.0, retain: int = 4096, linger_s: float = 0.0
+    ) -> Journal:
         place = store if at is None else at
-        writer = QueuedWriter(place, retain, Lease(place, lease_s), patience_s)
+        writer = QueuedWriter(place, retain, Lease(place, lease_s), patience_s, linger_s)
         journals.append(Journal(place, "job", writer=writer))
         return journals[-1]
 
@@ -97,6 +99,44 @@ def test_a_decision_waits_for_one_request_and_a_record_for_none(store: MemorySto
     assert journal.state.decision_for(20) == decision(20)
     assert sorted(journal.state.batches) == list(range(20))
     assert len(writes(store)) <= 2, "what has piled up is one file"
+
+
+def test_a_record_is_written_with_the_decision_behind_it(store: MemoryStore, open_journal: Open) -> None:
+    """Else the decision would stand in line behind it, and its batch would wait for two requests."""
+    journal = open_journal(linger_s=60.0)
+    journal.append(decision(0))
+    store.requests.clear()
+    for number in range(5):
+        journal.append(batch(number))
+        assert journal.state.batches.keys() == set(range(number))
+        journal.append(decision(number + 1))
+        assert journal.state.batches.keys() == set(range(number + 1)), "it is as durable as the decision"
+    assert len(writes(store)) == 5
+    journal.append(batch(5))
+    journal.close()
+    assert read_journal(store).batches.keys() == set(range(6)), "nothing is left behind at the end"
+
+
+def test_a_record_that_no_decision_follows_is_written_soon(store: MemoryStore, open_journal: Open) -> None:
+    journal = open_journal(linger_s=0.2)
+    began_s = time.monotonic()
+    journal.append(batch(0))
+    time.sleep(0.05)
+    journal.append(batch(1))
+    wait_until(lambda: 1 in journal.state.batches)
+    assert time.monotonic() - began_s >= 0.2
+    assert len(writes(store)) == 2, "both are one file, after the empty one of the start"
+
+
+def test_a_record_that_lingers_survives_a_decision_that_fails(store: MemoryStore, open_journal: Open) -> None:
+    journal = open_journal(linger_s=60.0)
+    journal.append(batch(0))
+    store.fail_with = OSError("the storage is away")
+    with pytest.raises(JournalError, match="the storage is away"):
+        journal.append(decision(1))
+    store.fail_with = None
+    wait_until(lambda: 0 in journal.state.batches)
+    assert journal.state.decisions == []
 
 
 def test_the_next_run_continues(store: MemoryStore, open_journal: Open) -> None:
