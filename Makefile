@@ -44,7 +44,7 @@ test-matrix:
 	@status=0; for target in $(MATRIX); do $(MAKE) --no-print-directory $$target || status=1; done; exit $$status
 
 $(MATRIX): test-spark-%: .venv-%/.ready java
-	.venv-$*/bin/python -m pytest tests/spark -rs $(ARGS)
+	.venv-$*/bin/python -m pytest tests/spark tests/services/test_operations.py -rs $(ARGS)
 
 # Everything as pinned, but for Spark itself.
 .venv-%/.ready: pyproject.toml constraints.txt

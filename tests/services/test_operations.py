@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from penstock import Controller, Decision, KeepAll, Observation, PenstockError, Shedder, read_journal
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.journal import DecisionRecord, Journal
+from penstock.spark.versions import minor_version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -272,10 +273,16 @@ def test_a_way_to_run_it(
 
 
 def test_many_columns(spark: SparkSession, files: Path, tmp_path: Path) -> None:
-    """Beyond 100 columns Spark generates no code for whole stages."""
-    check(
-        spark, files, tmp_path, lambda df: df.select("*", *[(F.col("id") + number).alias(f"c{number}") for number in range(150)])
-    )
+    """Beyond 100 columns Spark generates no code for whole stages: behind the gate, and ahead of it."""
+    widen: Job = lambda df: df.select("*", *[(F.col("id") + number).alias(f"c{number}") for number in range(150)])  # noqa: E731
+    check(spark, files, tmp_path, widen)
+    wide = widen(read(spark, files))
+    rows, counts, _ = run_gated(lambda df: df, wide, tmp_path, "append", KeepAll(60.0), identity=None)
+    assert rows == run_alone(lambda df: df, wide, tmp_path, "append")
+    assert counts == dict.fromkeys(range(FILES), (ROWS, ROWS))
+    rows, counts, kept = run_gated(lambda df: df, wide, tmp_path, "append", Cycle(60.0))
+    assert rows == run_alone(lambda df: df.where(F.col("id").isin(kept)), wide, tmp_path, "append")
+    assert 0 < sum(count for _, count in counts.values()) == len(kept) < ROWS * FILES
 
 
 def test_nested_columns_and_variants(spark: SparkSession, files: Path, tmp_path: Path) -> None:
@@ -287,7 +294,14 @@ def test_nested_columns_and_variants(spark: SparkSession, files: Path, tmp_path:
         *([F.parse_json(F.format_string('{"id": %d}', "id")).alias("x")] if hasattr(F, "parse_json") else []),
     )
     source = read(spark, files).select("id", *nested)
-    show: Job = lambda df: df.select("id", F.col("s.id").alias("again"), F.col("s.m")["k"].alias("k"))  # noqa: E731
+    variant = [F.col("x").cast("string").alias("x")] if hasattr(F, "parse_json") else []
+    parts = (
+        F.col("s.id").alias("again"),
+        F.col("s.m")["k"].alias("k"),
+        F.col("a")[0]["v"].alias("v"),
+        F.map_values("m")[0].alias("l"),
+    )
+    show: Job = lambda df: df.select("id", *parts, *variant)  # noqa: E731
     rows, counts, _ = run_gated(show, source, tmp_path, "append", KeepAll(60.0), identity=None)
     assert rows == run_alone(show, source, tmp_path, "append")
     assert counts == dict.fromkeys(range(FILES), (ROWS, ROWS))
@@ -400,6 +414,27 @@ def test_a_backfill_keeps_what_came_after_a_run_that_shed(spark: SparkSession, f
     assert ids == [*kept, *range(ROWS, FILES * ROWS)]
     batches = [batch.gates["in"] for batch in read_journal(cp / "penstock").batches.values() if batch.gates["in"][0]]
     assert batches == [(ROWS, len(kept)), (ROWS, ROWS)]
+
+
+@pytest.mark.parametrize("keep", [1.0, 0.5])
+def test_adaptive_execution_by_arrival(
+    keep: float, spark: SparkSession, files: Path, tmp_path: Path, conf: Callable[..., None]
+) -> None:
+    """Spark 4.1 and later plan such a batch adaptively: they run the stage that has the gate before they plan the rest."""
+    conf(spark__sql__adaptive__enabled="true")
+    name = f"gated{next(_NAMES)}"
+    kept = keep_by_arrival(tmp_path / "cp", keep)
+    with Shedder("60s", controller=KeepAll(60.0)) as shedder:
+        gated = shedder.gate(read(spark, files), name="in", identity="id", arrival="t", bounded=False)
+        writer = gated.repartition(3, "k").where("k % 5 != 1").writeStream.format("memory").queryName(name)
+        query = shedder.start(writer.option("checkpointLocation", str(tmp_path / "cp")), by="arrival")
+        query.processAllAvailable()
+        plan = str(query._jsq.streamingQuery().lastExecution().executedPlan().toString())
+    if minor_version(spark.version) >= (4, 1):
+        assert "AdaptiveSparkPlan" in plan
+    rows = [row[0] for row in spark.table(name).select("id").collect()]
+    assert sorted(rows) == [row for row in kept if row * 7919 % KEYS % 5 != 1]
+    assert read_journal(tmp_path / "cp" / "penstock").totals()["in"] == (ROWS * FILES, len(kept))
 
 
 @pytest.mark.parametrize("keep", [1.0, 0.5])

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -261,21 +262,33 @@ def test_a_batch_waits_for_one_request(session: SparkSession, s3: S3Server, tmp_
     }
 
 
-def test_storage_that_fails_for_a_while(session: SparkSession, s3: S3Server, tmp_path: Path) -> None:
+@pytest.fixture(params=["s3", "hdfs"])
+def outage(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[], None], Callable[[], None]]]:
+    """A directory, and how its storage goes away and comes back: one that refuses, one that does not answer."""
+    server = request.getfixturevalue(request.param)
+    begin, end = (partial(server.set, status=503), server.set) if request.param == "s3" else (server.pause, server.resume)
+    yield f"{server.url}/fails", begin, end
+    end()
+
+
+def test_storage_that_fails_for_a_while(
+    session: SparkSession, outage: tuple[str, Callable[[], None], Callable[[], None]], tmp_path: Path
+) -> None:
+    place, begin, end = outage
     seen: dict[int, int] = {}
-    with Shedder("2s", controller=Cycle(), journal=f"{s3.url}/fails") as shedder:
+    with Shedder("2s", controller=Cycle(), journal=place) as shedder:
         gated = shedder.gate(ticks(session), name="in", identity="value")
         query = shedder.foreach_batch(gated, collect_into(seen), checkpoint=tmp_path / "cp", name="q")
         wait_until(lambda: len(seen) > 3, query)
-        s3.set(status=503)
+        begin()
         mark = len(seen)
         wait_until(lambda: len(seen) > mark + 8, query)
         during = range(mark + 2, mark + 8)
-        s3.set()
+        end()
         mark = len(seen)
         wait_until(lambda: len(seen) > mark + 3, query)
         wait_until(lambda: len({seen[number] for number in sorted(seen)[-4:]}) > 2, query)
-    state = read_journal(open_session_store(session, f"{s3.url}/fails/q", "the journal"))
+    state = read_journal(open_session_store(session, f"{place}/q", "the journal"))
     assert {number: record.gates["in"] for number, record in state.batches.items()} == {
         number: (1_000, count) for number, count in seen.items()
     }, "no count is lost"
