@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from penstock import Controller, Decision, Observation, PenstockError, Priorities, Shedder, WholeWindows, load_aware
 from penstock.errors import JournalError
@@ -20,6 +21,7 @@ from tests.services.connect_operations import compare_operations
 RATE = 1_000
 """A row per millisecond, so the arrival of a row is that of the first one and its number."""
 KEEPS = (1.0, 0.5, 0.25, 0.75)
+KEYS = 7
 
 
 class InTurn(Controller):
@@ -29,14 +31,28 @@ class InTurn(Controller):
         return Decision(KEEPS[observation.batch_id % len(KEEPS)])
 
 
-def run(spark: SparkSession, root: Path, batches: int) -> None:
-    """Run until so many batches are in the ledger."""
+def run(spark: SparkSession, root: Path, batches: int, *, has_state: bool = False) -> None:
+    """Run until so many batches are in the ledger: files of rows or, with state, a function that writes all totals so far."""
+    totals = str(root / "totals")
     shedder = Shedder("2s", controller=InTurn(2.0), journal=root / "journal")
     rows = spark.readStream.format("rate").option("rowsPerSecond", RATE).option("numPartitions", 2).load()
     gated = shedder.gate(rows, name="in", arrival="timestamp", identity="value", weight_column="weight")
     writer = gated.writeStream.format("parquet").option("path", str(root / "sink")).queryName("job")
+    writer = writer.option("checkpointLocation", str(root / "checkpoint"))
     with shedder:
-        query = shedder.start(writer.option("checkpointLocation", str(root / "checkpoint")))
+        if has_state:
+            offset = F.unix_micros("timestamp") - F.col("value") * (1_000_000 // RATE)  # the arrival of the first row
+            sums = {"rows": F.count("*"), "sum": F.sum("value"), "first": F.min(offset), "last": F.max(offset)}
+            counted = gated.groupBy((F.col("value") % KEYS).alias("key")).agg(*(what.alias(name) for name, what in sums.items()))
+            query = shedder.foreach_batch(
+                counted,
+                lambda df, number: df.write.mode("overwrite").parquet(totals),
+                checkpoint=root / "checkpoint",
+                name="job",
+                output_mode="complete",
+            )
+        else:
+            query = shedder.start(writer)
         goal = batches + len(shedder.report().table)
         while len(shedder.report().table) < goal:
             if (failure := query.exception()) is not None:
@@ -152,8 +168,8 @@ def main() -> None:
     root, what = Path(sys.argv[1]), sys.argv[2]
     spark = SparkSession.builder.remote(os.environ.get("SPARK_REMOTE", "local[2]")).getOrCreate()
     spark.conf.set("spark.sql.shuffle.partitions", "2")
-    if what == "run":
-        run(spark, root, int(sys.argv[3]))
+    if what in ("run", "run-with-state"):
+        run(spark, root, int(sys.argv[3]), has_state=what == "run-with-state")
     elif what == "operations":
         (root / "answer.json").write_text(json.dumps(compare_operations(spark, root, sys.argv[3:])))
     else:

@@ -22,9 +22,10 @@ pytest.importorskip("grpc_status", reason="Spark Connect needs grpcio-status")
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SlotRing
 from penstock.errors import JournalError
-from penstock.journal import read_journal
+from penstock.journal import JournalState, read_journal
+from penstock.spark.checkpoint import Checkpoint
 
-from .connect_job import RATE
+from .connect_job import KEYS, RATE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -54,20 +55,46 @@ def list_sink(root: Path) -> pa.Table:
     return pa.concat_tables([pq.read_table(path.removeprefix("file://")) for path in sorted(files)])
 
 
-def test_every_row_is_judged_by_the_journal_through_kills(tmp_path: Path) -> None:
+def run_with_kills(what: str, root: Path) -> None:
     for kill in range(KILLS):
-        goal = count_batches(tmp_path) + 3 + kill
-        job = start(tmp_path, "run", "1000")
+        goal = count_batches(root) + 3 + kill
+        job = start(root, what, "1000")
         deadline = time.monotonic() + 150.0
-        while count_batches(tmp_path) < goal:
-            assert job.poll() is None, (tmp_path / "log.txt").read_text()[-3000:]
-            assert time.monotonic() < deadline, (tmp_path / "log.txt").read_text()[-3000:]
+        while count_batches(root) < goal:
+            assert job.poll() is None, (root / "log.txt").read_text()[-3000:]
+            assert time.monotonic() < deadline, (root / "log.txt").read_text()[-3000:]
             time.sleep(0.05)
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
-    job = start(tmp_path, "run", "4")
-    assert job.wait(timeout=200) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    job = start(root, what, "4")
+    assert job.wait(timeout=200) == 0, (root / "log.txt").read_text()[-3000:]
 
+
+def read_keeps(state: JournalState, first_us: int, rows: int) -> np.ndarray:
+    """Return what the journal says for each row of the source."""
+    ring = SlotRing(classes=1)
+    ring.merge((int(d.from_slot or 0), d.gates["in"]) for d in state.decisions if "in" in d.gates)
+    return ring.table().lookup_arrivals(first_us + np.arange(rows) * (1_000_000 // RATE))
+
+
+@pytest.mark.long
+def test_state_has_the_rows_that_the_journal_keeps_through_kills(tmp_path: Path) -> None:
+    """An aggregation, and a function that the server calls: a batch that is replayed brings the same rows again."""
+    run_with_kills("run-with-state", tmp_path)
+    offsets = Checkpoint(tmp_path / "checkpoint")
+    seconds = int(offsets.offsets(offsets.list_committed()[-1])[0] or 0)
+    totals = pq.read_table(tmp_path / "totals")
+    (first,) = {*totals["first"].to_pylist(), *totals["last"].to_pylist()}
+    everything = np.arange(seconds * RATE)
+    keeps = read_keeps(read_journal(tmp_path / "journal" / "job"), first, len(everything))
+    kept = everything[uniform(gate_seed("in"), [pa.array(everything)]) < keeps]
+    assert len(set(np.round(keeps, 6))) >= 3, "several decisions were in force"
+    found = {row["key"]: (row["rows"], row["sum"]) for row in totals.to_pylist()}
+    assert found == {key: (int((kept % KEYS == key).sum()), int(kept[kept % KEYS == key].sum())) for key in range(KEYS)}
+
+
+def test_every_row_is_judged_by_the_journal_through_kills(tmp_path: Path) -> None:
+    run_with_kills("run", tmp_path)
     state = read_journal(tmp_path / "journal" / "job")
     rows = list_sink(tmp_path)
     numbers = rows["value"].to_numpy()
@@ -77,9 +104,7 @@ def test_every_row_is_judged_by_the_journal_through_kills(tmp_path: Path) -> Non
     assert len(first) == 1, "a row per millisecond"
 
     everything = np.arange(numbers.max() + 1)
-    ring = SlotRing(classes=1)
-    ring.merge((int(d.from_slot or 0), d.gates["in"]) for d in state.decisions if "in" in d.gates)
-    keeps = ring.table().lookup_arrivals(first[0] + everything * (1_000_000 // RATE))
+    keeps = read_keeps(state, first[0], len(everything))
     expected = everything[uniform(gate_seed("in"), [pa.array(everything)]) < keeps]
     assert set(expected) == set(numbers), "what the journal says is what came out"
     assert len(set(np.round(keeps, 6))) >= 3, "several decisions were in force"
