@@ -1,7 +1,8 @@
 """A lakehouse sink on one Spark version, run by that version's Python: ``lakehouse_smoke.py delta|iceberg DIRECTORY JARS``.
 
 ``Shedder.write`` and, through ``Shedder.start``, the format's own streaming sink. The last commits are forgotten, as a crash
-would leave them, and the batch that is replayed must be in the table once. Prints ``fine`` at the end.
+would leave them, and the batch that is replayed must be in the table once. While everything is kept, the table is that of the
+job without a gate. Prints ``fine`` at the end.
 """
 
 # ruff: noqa: T201 - it says how far it got
@@ -89,6 +90,33 @@ def check(spark: SparkSession, kind: str, way: str, root: Path) -> None:
     assert found == sorted(expected), (len(found), len(expected))
 
 
+def compare_without_shedding(spark: SparkSession, kind: str, root: Path) -> None:
+    """While everything is kept, the table is that of the job without a gate."""
+    tables: dict[str, list[Any]] = {}
+    for name in ("plain", "gated"):
+        checkpoint = root / f"{name}-checkpoint"
+        where = str(root / name) if kind == "delta" else f"lake.db.{name}"
+        if kind == "iceberg":
+            spark.sql(f"CREATE TABLE {where} (timestamp timestamp, value bigint) USING iceberg")
+        with Shedder("2s", controller="keep-all") as shedder:
+            rows = ticks(spark)
+            if name == "gated":
+                rows = shedder.gate(rows, name="in", arrival="timestamp", identity="value")
+            writer = rows.writeStream.format(kind).option("checkpointLocation", str(checkpoint)).option("path", where)
+            query = shedder.start(writer) if name == "gated" else writer.start()
+            wait(lambda commits=checkpoint / "commits": (commits / "3").exists(), query)
+            query.stop()
+        if kind == "iceberg":
+            spark.catalog.refreshTable(where)
+        written = spark.read.format("delta").load(where) if kind == "delta" else spark.table(where)
+        tables[name] = sorted(written.where(f"value < {3 * ROWS}").select("value", "timestamp").collect())
+    assert tables["gated"] == tables["plain"]
+    assert len(tables["plain"]) == 3 * ROWS
+    batches = read_journal(root / "gated-checkpoint" / "penstock").batches
+    assert len(batches) >= 3
+    assert {batch.gates["in"] for batch in batches.values()} == {(ROWS, ROWS)}
+
+
 def main() -> None:
     kind, root, jars = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     settings = SETTINGS[kind] | {"spark.jars": jars}
@@ -101,6 +129,7 @@ def main() -> None:
         begin = time.monotonic()
         check(spark, kind, way, root)
         print(f"{kind}, {way}: {time.monotonic() - begin:.0f} s", flush=True)
+    compare_without_shedding(spark, kind, root)
     spark.stop()
     print("fine")
 
