@@ -21,7 +21,8 @@ __all__ = ["run"]
 
 _ROOT = Path(__file__).parents[1]
 _WAIT_S = 1_800.0
-_RAND, _BATCH, _AGES, _ARRIVAL = "rand() < 0.5", "gate by batch", "gate by batch, ages", "gate by arrival"
+_RAND, _BATCH, _AGES = "rand() < 0.5", "gate by batch", "gate by batch, ages"
+_ARRIVAL, _BOUNDED = "gate by arrival", "gate by arrival, bounded"
 
 
 def run(*, quick: bool, say: Say) -> Result:
@@ -41,7 +42,7 @@ def run(*, quick: bool, say: Say) -> Result:
     bars = [
         Bar.at_most(f"Spark {row['version']}: {arm} / rand()", float(row[arm] or 0.0), 1.25)
         for row in rows
-        for arm in (_ARRIVAL, _AGES)
+        for arm in (_ARRIVAL, _BOUNDED, _AGES)
     ]
     return Result("spark-versions", rows, bars)
 
@@ -54,4 +55,4 @@ def _row(version: str, done: subprocess.CompletedProcess[str]) -> Row:
         raise PenstockError(f"the benchmark 'gate' failed on Spark {version}: {lines[-1]}") from None
     by_name = {arm["arm"]: arm for arm in arms}
     times = {f"{name}, ns": by_name[name]["ns per row"] for name in (_RAND, _ARRIVAL)}
-    return {"version": version} | times | {name: by_name[name]["of rand()"] for name in (_BATCH, _AGES, _ARRIVAL)}
+    return {"version": version} | times | {name: by_name[name]["of rand()"] for name in (_BATCH, _AGES, _ARRIVAL, _BOUNDED)}

@@ -78,8 +78,8 @@ class ConnectGate:
         table, index = self._file.read(self.spark), self._index.column()
         hashed = F.xxhash64(bigint(seed_value(self._unit.seed)), *self._unit.columns(df.schema))
         offered = df.observe(self.offered_name, *self._count_offered(index))
-        # A column of its own, and one that Spark can't put into the filter again: it optimises and plans a subquery in every batch,
-        # as often as it is there.
+        # A column of its own that Spark can't put into the filter again: in every batch, it optimises and plans a subquery as
+        # often as it is there.
         name = f"__penstock_table_{self.name}"
         offered = offered.withColumn(name, F.when(F.spark_partition_id() >= F.lit(0), table))
         # A table that can't be read keeps everything.
