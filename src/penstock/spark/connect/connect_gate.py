@@ -78,16 +78,12 @@ class ConnectGate:
         table, index = self._file.read(self.spark), self._index.column()
         hashed = F.xxhash64(bigint(seed_value(self._unit.seed)), *self._unit.columns(df.schema))
         offered = df.observe(self.offered_name, *self._count_offered(index))
-        # A column of its own that Spark can't put into the filter again: in every batch, it optimises and plans a subquery as
-        # often as it is there.
-        name = f"__penstock_table_{self.name}"
-        offered = offered.withColumn(name, F.when(F.spark_partition_id() >= F.lit(0), table))
         # A table that can't be read keeps everything.
-        threshold = F.coalesce(self._threshold_of(column_named(name), index), bigint(int(SCALE)))
+        threshold = F.coalesce(self._threshold_of(table, index), bigint(int(SCALE)))
         kept = offered.where(F.shiftrightunsigned(hashed, 11) < threshold)
         if self.specification.weight_column is not None:
             kept = kept.withColumn(self.specification.weight_column, F.lit(SCALE) / threshold)
-        return kept.drop(name).observe(self.kept_name, *self._count_kept(table, index))
+        return kept.observe(self.kept_name, *self._count_kept(table, index))
 
     def _threshold_of(self, table: Column, index: Column) -> Column:
         """Return what the hash of a row must be below: the entry of its slot and class; one without an arrival is always kept."""
