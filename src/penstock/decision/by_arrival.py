@@ -105,9 +105,10 @@ class ByArrival(QueryCore):
             return []
         if self._planned_s is None:
             keep = min(min(gate.ring.current[: gate.shares.count]) for gate in self._gates)
+            share = f"{keep:.3g}" if keep < 1.0 else "all up to a bound"
             return [
                 Warn(
-                    f"{self.label}: this run sheds nothing, but the last decision of an earlier one, to keep {keep:.3g}, "
+                    f"{self.label}: this run sheds nothing, but the last decision of an earlier one, to keep {share}, "
                     "holds for the rows that arrived since"
                 )
             ]

@@ -243,6 +243,15 @@ def test_where_nobody_knows_when_a_batch_was_planned_a_backfill_says_what_holds(
     )
 
 
+def test_a_bound_of_an_earlier_run_is_named_too() -> None:
+    state = JournalState(decisions=[DecisionRecord({"in": (1.0, 500.0)}, 1.0, from_slot=70)])
+    core = ByArrival([SlotGate("in", EqualShare(), is_bounded=True)], KeepAll(2.0))
+    (message,) = MemoryDriver(core, state).restore().warnings
+    assert "to keep all up to a bound, holds" in message
+    core.note_last_plan(1_000.0)
+    assert changes(MemoryDriver(core, state).restore())[-1][1] == (1.0, UNBOUNDED)
+
+
 def test_a_backfill_changes_nothing_at_a_gate_that_another_query_reads() -> None:
     gate, clock = SlotGate("in", EqualShare()), [1_000.0]
     shedding = MemoryDriver(ByArrival([gate], Scripted(0.5), "one", is_warm=True), clock=clock).restore()
