@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pyspark
+
 from penstock.control.base import GateCount
 from penstock.decision import BatchEnded, BatchPlanned, ByBatch, MeterReading
 from penstock.journal import Journal
@@ -24,6 +26,7 @@ from penstock.spark.query_driver import QueryDriver
 from penstock.spark.repeated_tasks import RepeatWatch, count_once
 from penstock.spark.running_query import RunningQuery
 from penstock.spark.started_jobs import StartedJobs
+from penstock.spark.versions import find_internals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -221,7 +224,7 @@ class BatchDriver(QueryDriver):
 
     def _begin(self, df: DataFrame, batch_id: int) -> RunningQuery:
         """Put the table of a batch in force. If the query is being stopped, its next run begins with this batch."""
-        self.may_leave_out = True
+        self.may_leave_out = find_internals(pyspark.__version__).knows_interruptions
         try:
             running = self._find_query(df)
             self.guard("set the table of a batch", self._plan, running, batch_id)

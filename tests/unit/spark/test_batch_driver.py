@@ -11,7 +11,9 @@ pytest.importorskip("pyspark")
 
 from penstock.control import KeepAll
 from penstock.decision import ByBatch
+from penstock.spark import batch_driver
 from penstock.spark.batch_driver import BatchDriver, GateCounter
+from penstock.spark.versions.spark35 import Spark35
 
 
 def make_counter(steps: list[str], *, is_local: bool) -> Any:
@@ -148,3 +150,14 @@ def make_stopped_driver(function: Any, monkeypatch: pytest.MonkeyPatch) -> Batch
     monkeypatch.setattr(driver, "_end", lambda *_: None)
     monkeypatch.setattr(driver, "_close", lambda *_: None)
     return driver
+
+
+def test_where_spark_does_not_know_its_interruption_from_python_the_batch_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Spark 3.5, the query would end with an error if the batch were left out."""
+    ran: list[int] = []
+    driver = make_stopped_driver(lambda _, batch_id: ran.append(batch_id), monkeypatch)
+    monkeypatch.setattr(batch_driver, "find_internals", lambda _: Spark35())
+    monkeypatch.setattr(driver, "_plan", lambda *_: None)
+    monkeypatch.setattr(driver, "_counter", LostCounter("java.lang.InterruptedException"))
+    driver(None, 3)  # type: ignore[arg-type]
+    assert ran == [3]

@@ -24,6 +24,9 @@ class Internals:
     has_replay = True
     """Whether they know limits and ``availableNow``, as the replay source needs it."""
 
+    knows_interruptions = True
+    """Whether a query that is stopped ends in order where Spark's interruption comes back to it from Python."""
+
     adaptive_streams: str | None = "spark.sql.adaptive.streaming.stateless.enabled"
     """The setting by which adaptive execution plans streams too; ``None`` where it never does."""
 

@@ -18,6 +18,7 @@ class Spark35(Spark40):
     """Spark 3.5."""
 
     has_python_sources = False
+    knows_interruptions = False
 
     def column(self, jvm: Any, expression: Any) -> Any:
         """Return Java's column of a Catalyst expression."""
