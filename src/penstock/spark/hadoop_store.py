@@ -276,16 +276,20 @@ def _translate(error: Any) -> OSError:
     kinds: list[str] = []
     messages: list[str] = []
     reason: str | None = None
+    interruption: str | None = None
     cause = error.java_exception
     while cause is not None and len(kinds) < 8:
         kinds.append(str(cause.getClass().getSimpleName()))
-        name = str(cause.getClass().getName()) if "Interrupt" in kinds[-1] else kinds[-1]  # as those are known by
         message = str(cause.getMessage() or "")
         messages.append(message)
         if reason is None and message.strip():
-            reason = f"{name}: {message.strip().splitlines()[0]}"
+            reason = f"{kinds[-1]}: {message.strip().splitlines()[0]}"
+        if interruption is None and "Interrupt" in kinds[-1]:
+            interruption = str(cause.getClass().getName())  # in full, as interruptions are known
         cause = cause.getCause()
     text = reason or kinds[0]
+    if interruption is not None:
+        text = f"{text} ({interruption})"
     if any(word in message for message in messages for word in _REFUSED):
         return FileExistsError(text)
     for kind in kinds:
