@@ -9,6 +9,7 @@ start counts it again.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import time
@@ -96,6 +97,7 @@ class QueuedWriter(JournalWriter):
             thread = threading.Thread(target=target, name=f"penstock {name} {self.store.location}", daemon=True)
             thread.start()
             self._threads.append(thread)
+        atexit.register(self._hurry)  # for a job that ends without closing its journal
 
     def _put_barrier(self) -> None:
         """Read the journal and take its next number, so that whoever had the journal before can't write there any more."""
@@ -160,6 +162,16 @@ class QueuedWriter(JournalWriter):
         if not is_under_way and entry in self._entries:
             self._entries.remove(entry)
             self._keep(entry)
+
+    def _hurry(self) -> None:
+        """Let nothing linger, and wait a moment until what is there is written."""
+        with self._changed:
+            self._linger_s = 0.0
+            self._changed.notify_all()
+            waiting = [] if self._failure is not None else list(self._entries)
+        end_s = time.monotonic() + self._patience_s
+        for entry in waiting:
+            entry.done.wait(max(0.0, end_s - time.monotonic()))
 
     # -- the thread that writes ----------------------------------------------------------------------------------------
 
@@ -330,6 +342,7 @@ class QueuedWriter(JournalWriter):
             waiting = [entry for entry in self._entries if self._fenced is None]
             self._is_closed = True
             self._changed.notify_all()
+        atexit.unregister(self._hurry)
         end_s = time.monotonic() + _CLOSING_S
         for entry in waiting:
             entry.done.wait(0.0 if self._failure is not None else max(0.0, end_s - time.monotonic()))

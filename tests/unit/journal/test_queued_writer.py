@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from unittest import mock
 
 import pytest
 
@@ -137,6 +138,37 @@ def test_a_record_that_lingers_survives_a_decision_that_fails(store: MemoryStore
     store.fail_with = None
     wait_until(lambda: 0 in journal.state.batches)
     assert journal.state.decisions == []
+
+
+def test_at_the_end_of_the_process_nothing_lingers(store: MemoryStore, open_journal: Open) -> None:
+    """A job may end without stopping its query."""
+    with mock.patch("atexit.register") as register:
+        journal = open_journal(linger_s=60.0)
+    journal.append(batch(0))
+    (at_exit,) = (call.args[0] for call in register.call_args_list)
+    began = time.monotonic()
+    at_exit()
+    assert time.monotonic() - began < 5.0
+    assert read_journal(store).batches == {0: batch(0)}
+
+
+def test_a_process_that_ends_waits_for_storage_that_fails_no_longer_than_a_batch_would(
+    store: MemoryStore, open_journal: Open
+) -> None:
+    with mock.patch("atexit.register") as register:
+        journal = open_journal(linger_s=60.0, patience_s=0.2)
+    store.gate.clear()
+    journal.append(batch(0))
+    (at_exit,) = (call.args[0] for call in register.call_args_list)
+    began = time.monotonic()
+    at_exit()
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_journal_that_is_closed_is_forgotten_at_the_end_of_the_process(store: MemoryStore, open_journal: Open) -> None:
+    with mock.patch("atexit.unregister") as unregister:
+        open_journal().close()
+    unregister.assert_called_once()
 
 
 def test_the_next_run_continues(store: MemoryStore, open_journal: Open) -> None:
