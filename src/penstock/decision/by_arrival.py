@@ -29,6 +29,8 @@ _LONG_S = 5.0
 _MOST_MARGIN_S = 5.0
 _SLACK, _DECAY = 1.5, 0.98
 """The margin is this many times what the slowest of the last writes took."""
+MARK_OF_SHARING = DecisionRecord({}, 1.0, from_slot=0, is_shared=True)
+"""Says in a journal that other queries read gates of this one too. It is about no gate."""
 
 
 # long because a decision is made, shared, confirmed, taken back and relieved here
@@ -62,16 +64,20 @@ class ByArrival(QueryCore):
         super().__init__(gates, controller, label, is_warm=is_warm, max_loss=max_loss)
         self._gates = tuple(gates)
         self._least_margin_s = self._margin_s = margin_s
-        self._made_s = 0.0  # when the decision was made that is not yet durable
         self._pending: DecisionRecord | None = None  # made, and not yet durable
+        self._made_s: float | None = None  # when it was made; None before the query starts, when no slot is too early
         self._has_warned_of_clock = False
         self._unrelieved = 1.0  # what the controller wanted last
         self._void: DecisionRecord | None = None  # takes back a decision that is durable but never held; not yet durable
         self._planned_s: float | None = None
+        self._has_open_batch = False
 
-    def note_last_plan(self, planned_s: float | None) -> None:
-        """Say when the engine has planned a batch last, before ``restore``; ``None`` if it never did, or nobody knows."""
-        self._planned_s = planned_s
+    def note_last_plan(self, planned_s: float | None, *, has_open_batch: bool = False) -> None:
+        """Say when the engine has planned a batch last, before ``restore``; ``None`` if it never did, or nobody knows.
+
+        An open batch is one that will run again, or be counted again.
+        """
+        self._planned_s, self._has_open_batch = planned_s, has_open_batch
 
     def restore(self, state: JournalState) -> list[Instruction]:
         """Continue where the journal ends: every slot gets back what was decided for it.
@@ -95,15 +101,26 @@ class ByArrival(QueryCore):
         for gate in self._gates:
             gate.wishes[self] = self.keep
         instructions += self._bound_start(has_decided=bool(decided))
-        joined = tuple(DecisionRecord(gates, self.keep, from_slot=slot) for slot, gates in sorted(missing.items()))
-        return [*([Append(joined)] if joined else []), *instructions, *self._keep_what_waits()]
+        joined = [DecisionRecord(gates, self.keep, from_slot=slot) for slot, gates in sorted(missing.items())]
+        siblings = self._siblings()
+        if siblings or joined:
+            joined.append(MARK_OF_SHARING)
+        waiting = self._keep_what_waits(is_shared=bool(joined) or state.has_shared_gates())
+        told = [Append((MARK_OF_SHARING,), query=core.label) for core in siblings]
+        return [*([Append(tuple(joined))] if joined else []), *instructions, *waiting, *told]
 
-    def _keep_what_waits(self) -> list[Instruction]:
-        """A run that sheds nothing keeps what came since an earlier one that did: no batch had these rows, so no replay will."""
+    def _keep_what_waits(self, *, is_shared: bool) -> list[Instruction]:
+        """A run that sheds nothing keeps what came since an earlier one that did: no batch had these rows, so no replay will.
+
+        What batches of other queries have had is not known, so gates that they read too, or did once, are left as they are.
+        """
         entries = {gate.name: gate.entries(1.0) for gate in self._gates}
-        if self.controller.sheds or all(gate.ring.current == entries[gate.name] for gate in self._gates) or self._siblings():
+        if self.controller.sheds or all(gate.ring.current == entries[gate.name] for gate in self._gates):
             return []
-        if self._planned_s is None:
+        from_slot = None if self._planned_s is None or is_shared else self._next_slot(self._planned_s)
+        if from_slot is not None and self._has_open_batch and any(gate.ring.forgets(from_slot) for gate in self._gates):
+            from_slot = None  # it may have rows that are older than the table, and what they have would change
+        if from_slot is None:
             keep = min(min(gate.ring.current[: gate.shares.count]) for gate in self._gates)
             share = f"{keep:.3g}" if keep < 1.0 else "all up to a bound"
             return [
@@ -112,13 +129,25 @@ class ByArrival(QueryCore):
                     "holds for the rows that arrived since"
                 )
             ]
-        decided = [slot + 1 for gate in self._gates for slot, _ in gate.ring.changes[-1:]]
-        from_slot = max([slot_of(self._planned_s + self._margin_s) + 1, 0, *decided])
-        self.keep = self._unrelieved = 1.0
         for gate in self._gates:
             gate.wishes[self] = 1.0
-        published = [Publish(gate.name, gate.put_in_force_from(from_slot, entries[gate.name])) for gate in self._gates]
-        return [Append((DecisionRecord(entries, 1.0, from_slot=from_slot),)), *published]
+        self._unrelieved = 1.0
+        return self._propose(entries, 1.0, from_slot, made_s=None)
+
+    def _next_slot(self, time_s: float) -> int:
+        """Return the first slot that a decision made at some time can hold for."""
+        decided = [slot + 1 for gate in self._gates for slot, _ in gate.ring.changes[-1:]]
+        return max([slot_of(time_s + self._margin_s) + 1, 0, *decided])
+
+    def _propose(
+        self, entries: Mapping[str, tuple[float, ...]], keep: float, from_slot: int, made_s: float | None
+    ) -> list[Instruction]:
+        """Return what makes a decision durable; ``confirm`` puts it in force."""
+        instructions = self.record_decision(entries, keep, from_slot=from_slot)
+        records = [record for one in instructions if isinstance(one, Append) for record in one.records]
+        (self._pending,) = (record for record in records if isinstance(record, DecisionRecord))
+        self._made_s = made_s
+        return instructions
 
     def _bound_start(self, *, has_decided: bool) -> list[Instruction]:
         """Before the first decision nothing is known, and rows may have waited for hours: bound what a batch keeps of them."""
@@ -131,7 +160,7 @@ class ByArrival(QueryCore):
         if decision.full_rows is None or not any(gate.is_bounded for gate in self._gates):
             return []
         entries = {gate.name: gate.first_entries(decision.full_rows) for gate in self._gates}
-        self._pending = DecisionRecord(entries, self.keep, from_slot=0)
+        self._pending, self._made_s = DecisionRecord(entries, self.keep, from_slot=0), None
         return [Append((self._pending,))]
 
     def plan_batch(self, event: BatchPlanned) -> list[Instruction]:  # noqa: ARG002 - rows were decided when they arrived
@@ -187,12 +216,9 @@ class ByArrival(QueryCore):
         if all(entries[gate.name] == gate.ring.current for gate in self._gates):
             self.keep = keep
             return []
-        decided = [slot + 1 for gate in self._gates for slot, _ in gate.ring.changes[-1:]]
-        from_slot = max([slot_of(now_s + self._margin_s) + 1, 0, *decided])
-        self._made_s = now_s
-        instructions = [*self._warn_of_clock(from_slot, now_s), *self.record_decision(entries, keep, from_slot=from_slot)]
-        records = [record for one in instructions if isinstance(one, Append) for record in one.records]
-        (self._pending,) = (record for record in records if isinstance(record, DecisionRecord))
+        from_slot = self._next_slot(now_s)
+        instructions = [*self._warn_of_clock(from_slot, now_s), *self._propose(entries, keep, from_slot, made_s=now_s)]
+        assert self._pending is not None  # noqa: S101 - it was proposed just now
         # The others first: this query's own record is what confirms the decision.
         return [*self._share(self._pending), *instructions]
 
@@ -230,13 +256,14 @@ class ByArrival(QueryCore):
         if slot is None or decision is not self._pending:
             return []
         self._pending = None
-        margin_s = self._margin_s
-        self._adapt_margin(now_s - self._made_s)
-        if now_s >= slot_start_s(slot) and slot > 0:
-            # A stall as long as the margin: rows of that slot may have been judged by the old table.
-            message = f"{self.label}: a decision took longer than {margin_s:g} s to journal and was dropped"
-            self._void = self._voided(decision)
-            return [*self._share(self._void), Append((self._void,)), Warn(message)]
+        if self._made_s is not None:
+            margin_s = self._margin_s
+            self._adapt_margin(now_s - self._made_s)
+            if now_s >= slot_start_s(slot):
+                # A stall as long as the margin: rows of that slot may have been judged by the old table.
+                message = f"{self.label}: a decision took longer than {margin_s:g} s to journal and was dropped"
+                self._void = self._voided(decision)
+                return [*self._share(self._void), Append((self._void,)), Warn(message)]
         self.keep = decision.keep
         return [Publish(gate.name, gate.put_in_force_from(slot, decision.gates[gate.name])) for gate in self._gates]
 

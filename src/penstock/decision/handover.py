@@ -100,7 +100,8 @@ def ran_by_batch(state: JournalState, batch_id: int) -> bool:
     for decision in reversed(state.decisions):
         if decision.batch_id is not None:
             return decision.batch_id < batch_id
-        if not decision.gates and (decision.first_batch is None or decision.first_batch <= batch_id):
+        is_mark = not decision.gates and not decision.is_shared
+        if is_mark and (decision.first_batch is None or decision.first_batch <= batch_id):
             return False  # a run by arrival began there
     return False
 

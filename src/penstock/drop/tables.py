@@ -221,6 +221,18 @@ class SlotRing:
         while len(self.changes) > 1 and self.changes[1][0] <= from_slot - SLOTS:
             del self.changes[0]
 
+    def forgets(self, from_slot: int) -> bool:
+        """Whether a decision from a slot on would change what rows have that are older than the table.
+
+        >>> ring = SlotRing(classes=1, changes=[(1_000, (0.25,)), (1_001, (0.5,))])
+        >>> [ring.forgets(1_000 + SLOTS - 2), ring.forgets(1_000 + SLOTS - 1)]
+        [False, True]
+        """
+        if not self.changes:
+            return False
+        oldest, newest = (last - SLOTS + 1 for last in (self.changes[-1][0], from_slot))
+        return any(oldest < slot <= newest for slot, _ in self.changes)
+
     def merge(self, changes: Iterable[tuple[int, tuple[float, ...]]]) -> None:
         """Take over decisions from a journal; they replace decisions for the same slots."""
         merged = dict(self.changes) | {slot: self.shape(entry) for slot, entry in changes}

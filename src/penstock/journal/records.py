@@ -50,6 +50,8 @@ class DecisionRecord:
     """By source of files: what its batches had, from which the size of this one was estimated; for a restart."""
     layout: str | None = None
     """How sources cut a batch into partitions from here on, where the ranks of rows count."""
+    is_shared: bool | None = None
+    """Whether other queries read a gate of this one, or did once: then what their batches have had is not known here."""
     first_batch: int | None = None
     """Where a run by arrival begins: the first batch that it may run, so that one that it did not count is missed."""
 

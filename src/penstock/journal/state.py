@@ -176,8 +176,10 @@ class JournalState:
             self.compacted_batches += 1
         count = max(retain, DECISIONS_RETAINED)
         decisions = self.decisions[-count:]
-        if all(decision.layout is None for decision in decisions):  # a run says it once, at its start
-            decisions = [decision for decision in self.decisions[:-count] if decision.layout is not None][-1:] + decisions
+        # A run says these once, at its start.
+        for is_said in (lambda decision: decision.layout is not None, lambda decision: decision.is_shared):
+            if not any(map(is_said, decisions)):
+                decisions = [decision for decision in self.decisions[:-count] if is_said(decision)][-1:] + decisions
         last = max((index for index, decision in enumerate(decisions) if decision.controller is not None), default=-1)
         # A restart needs one memory of the controller, the last; of a load-aware job thousands would fill the driver's.
         # What was learnt is told with a batch, so those of batches that were folded need not say it.
@@ -190,6 +192,10 @@ class JournalState:
         """Return how many rows a byte of each source of files was, as far as a decision says so."""
         known = (decision.rows_per_byte for decision in reversed(self.decisions))
         return next((ratios for ratios in known if ratios), {})
+
+    def has_shared_gates(self) -> bool:
+        """Whether other queries read gates of this one too, or did once."""
+        return any(decision.is_shared for decision in self.decisions)
 
     def to_lines(self) -> list[dict[str, Any]]:
         """Return the whole state as lines of one file."""

@@ -116,8 +116,10 @@ class QueryTally:
         self.histograms: Mapping[str, Histogram] = {"delay": Histogram(), "duration": Histogram()}
         self.new_values: list[tuple[str, float]] = []
         """Values of the histograms since ``take_values``, for a library that wants them one by one."""
-        if state.decisions:
-            self._gauges["keep"] = state.decisions[-1].keep
+        for decision in reversed(state.decisions):
+            if decision.gates:
+                self._gauges["keep"] = decision.keep
+                break
         if self._recent:
             self._set_gauges(self._recent[next(reversed(self._recent))])
 
@@ -165,7 +167,7 @@ class QueryTally:
         for record in records:
             if isinstance(record, BatchRecord):
                 self._add_batch(record)
-            elif isinstance(record, DecisionRecord):
+            elif isinstance(record, DecisionRecord) and record.gates:  # without gates, it marks the start of a run
                 self._gauges["keep"] = record.keep
                 if record.batch_id is not None and record.batch_id not in self._recent:
                     self._gauges["batch_start"] = now_s

@@ -89,6 +89,8 @@ class QuerySeries:
         self._history = History.from_rows(line.get("history", ()))
 
     def _add_decision(self, line: Mapping[str, Any]) -> None:
+        if not line["gates"]:
+            return  # it marks the start of a run, and decides nothing
         few = {gate: _drop_bound(entries) for gate, entries in line["gates"].items() if len(entries) <= _FEW_CLASSES}
         dropped = {"controller", "windows"}
         self.decisions.append({key: value for key, value in line.items() if key not in dropped} | {"gates": few})

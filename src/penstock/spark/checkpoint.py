@@ -47,9 +47,13 @@ class Checkpoint:
         return self._list_numbers("offsets")
 
     def last_planned_s(self) -> float | None:
-        """Return when Spark had planned its last batch: it has no row that arrived later. ``None`` before the first."""
+        """Return when Spark had planned its last batch: it has no row that arrived later.
+
+        ``None`` before the first, and where batches were not logged, as asynchronous progress tracking leaves some out.
+        """
         planned = self.list_planned()
-        content = self._read(f"offsets/{planned[-1]}") if planned else None
+        is_whole = bool(planned) and planned[-1] - planned[0] == len(planned) - 1
+        content = self._read(f"offsets/{planned[-1]}") if is_whole else None
         return None if content is None else parse_planned_s(content)
 
     def offsets(self, batch_id: int) -> list[str | None]:

@@ -20,10 +20,19 @@ if TYPE_CHECKING:
 __all__ = ["find_journal", "list_uncounted", "open_journal"]
 
 
-def open_journal(driver: QueryDriver, root: str | None, checkpoint: str | None, df: DataFrame, output_mode: str) -> None:
+def open_journal(
+    driver: QueryDriver,
+    root: str | None,
+    checkpoint: str | None,
+    df: DataFrame,
+    output_mode: str,
+    *,
+    logs_all_batches: bool = True,
+) -> None:
     """Read the journal back before the query starts; count what a crash left uncounted.
 
-    ``root`` is the directory that the user named for journals, if any.
+    ``root`` is the directory that the user named for journals, if any. With asynchronous progress tracking, Spark does not log
+    all batches.
     """
     driver.look_at_sources(df)
     if checkpoint is None:
@@ -40,7 +49,7 @@ def open_journal(driver: QueryDriver, root: str | None, checkpoint: str | None, 
         committed.extend(known.list_committed())
         driver.open_batch, driver.last_committed = find_open_batch(store), max(committed, default=None)
         driver.first_batch = max(committed, default=-1) + 1
-        driver.last_planned_s = known.last_planned_s()
+        driver.last_planned_s = known.last_planned_s() if logs_all_batches else None
 
     driver.look_at_checkpoint = look
     driver.can_count_again = True

@@ -122,8 +122,7 @@ def open_sink(
         raise PenstockError(f"by must be 'batch', 'arrival' or None, got {by!r}")
     if by == "arrival":
         return None
-    if (settings.option("asyncProgressTrackingEnabled") or "").lower() == "true":
-        # Spark logs the offsets of a batch while it runs, and not those of every batch.
+    if not settings.logs_all_batches:
         if by is None:
             return None
         raise PenstockError(

@@ -14,7 +14,7 @@ from penstock.decision import BatchEnded, Instruction, QueryCore, carry_out
 from penstock.decision.handover import find_first_uncounted, refuse_changed_layout
 from penstock.drop.tables import KeepTable
 from penstock.errors import JournalError, PenstockError
-from penstock.journal import Journal, QueryLedger
+from penstock.journal import Journal, JournalState, QueryLedger
 from penstock.journal.records import Record
 from penstock.metrics import Exporter, Observers
 from penstock.spark.gates import Gate
@@ -152,9 +152,13 @@ class QueryDriver(ABC):
 
     def check_journal(self, journal: Journal) -> None:
         """Raise if the query can't continue what the journal says; nothing has been restored or written by then."""
-        first, last = find_first_uncounted(journal.state), self.last_committed
-        uncounted = None if first is None or last is None or last < first else last
-        refuse_changed_layout(journal.state, self.layout, uncounted if self.open_batch is None else self.open_batch, self.label)
+        uncounted = self.find_uncounted(journal.state) if self.open_batch is None else self.open_batch
+        refuse_changed_layout(journal.state, self.layout, uncounted, self.label)
+
+    def find_uncounted(self, state: JournalState) -> int | None:
+        """Return the last batch that was committed and not counted; ``None`` if there is none."""
+        first, last = find_first_uncounted(state), self.last_committed
+        return None if first is None or last is None or last < first else last
 
     def look_at_sources(self, df: DataFrame) -> None:
         """Before the journal is opened: how the sources cut batches, and whether they are there."""

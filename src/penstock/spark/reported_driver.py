@@ -35,21 +35,25 @@ class ReportedDriver(QueryDriver):
         self._thread = threading.Thread(target=self._run, name=f"penstock {self.label}", daemon=True)
         self._done_through = -1
         self._is_first_of_run = True
+        self._needs_mark = False  # whether the journal must be told that this run is set by arrival
         self._counted_again: set[str] = set()  # gates of the batch at hand, by running a part of it once more
 
     def open_journal(self, location: str | Store, query_id: str | None, *, is_new: bool) -> None:
         """Open the journal and continue where it ends."""
         with _PUBLISHING:
             super().open_journal(location, query_id, is_new=is_new)
-            state = self.journal.state
-            if not was_by_arrival(state) or self.layout not in (None, last_layout(state)):
+            if self._needs_mark:
                 self.journal.append(mark_by_arrival(self.layout, self.first_batch))
 
     def check_journal(self, journal: Journal) -> None:
         """Refuse to replay a batch that was decided by batch."""
         super().check_journal(journal)
-        refuse_open_batch(journal.state, self.open_batch, self.label)
-        self.core.note_last_plan(self.last_planned_s)
+        state = journal.state
+        refuse_open_batch(state, self.open_batch, self.label)
+        # Before anything is written: what is restored leaves decisions that look like a mark.
+        self._needs_mark = not was_by_arrival(state) or self.layout not in (None, last_layout(state))
+        is_open = self.open_batch is not None or self.find_uncounted(state) is not None
+        self.core.note_last_plan(self.last_planned_s, has_open_batch=is_open)
 
     def prepare_recount(self, batch_id: int) -> None:
         """Refuse a batch that was decided by batch: its slots say nothing about it."""
@@ -57,7 +61,8 @@ class ReportedDriver(QueryDriver):
 
     def listen(self, reports: Iterable[str]) -> None:
         """Begin to work on reports; those that came before the listener knew the query are given."""
-        self._done_through = max(self.journal.state.batches, default=-1)
+        # What Spark had committed before this run is counted at the start, or can't be.
+        self._done_through = max(*self.journal.state.batches, -1, -1 if self.last_committed is None else self.last_committed)
         self._thread.start()
         for text in reports:
             self.report(text)

@@ -290,7 +290,8 @@ class Shedder:
             return query
         driver = self._arrival_driver(plan, settings.name, settings.trigger)
         with self._registry.enlist(driver):
-            open_journal(driver, self._journal, settings.checkpoint, writer._df, settings.output_mode)
+            whole = settings.logs_all_batches
+            open_journal(driver, self._journal, settings.checkpoint, writer._df, settings.output_mode, logs_all_batches=whole)
             writer = settings.move(settle_way(writer._df, gates, by_arrival=True))
             return self._launch(driver, plan, writer.start if table is None else partial(writer.toTable, table))
 

@@ -60,6 +60,11 @@ class WriterSettings:
         """Whether batches wait for an interval to pass."""
         return "ProcessingTime" in _name_of(self.trigger) and int(self.trigger.intervalMs()) > 0
 
+    @property
+    def logs_all_batches(self) -> bool:
+        """Whether Spark logs the offsets of every batch before it runs: with asynchronous progress tracking it does not."""
+        return (self.option("asyncProgressTrackingEnabled") or "").lower() != "true"
+
     def new_writer(self, df: DataFrame) -> DataStreamWriter:
         """Return a writer of a DataFrame that was told the same, without a sink."""
         writer = df.writeStream

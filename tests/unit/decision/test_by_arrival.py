@@ -11,9 +11,10 @@ from penstock.control import KeepAll
 from penstock.control.base import Controller, Decision
 from penstock.decision import Append, BatchPlanned, ByArrival, SlotGate
 from penstock.decision.backfill import Backfill
+from penstock.decision.by_arrival import MARGIN_S
 from penstock.drop.priorities import Priorities
 from penstock.drop.shares import EqualShare, PriorityShares
-from penstock.drop.tables import UNBOUNDED, slot_of, slot_start_s
+from penstock.drop.tables import SLOTS, UNBOUNDED, slot_of, slot_start_s
 from penstock.errors import JournalError, PenstockError
 from penstock.journal.records import BatchRecord, DecisionRecord
 from penstock.journal.state import JournalState
@@ -47,6 +48,11 @@ def end_batch(driver: MemoryDriver, offered: int = 100, after_s: float = 1.0, **
 
 def changes(driver: MemoryDriver) -> list[tuple[int, tuple[float, ...]]]:
     return driver.core.gates[0].ring.changes  # type: ignore[attr-defined,no-any-return]
+
+
+def decided(driver: MemoryDriver) -> list[DecisionRecord]:
+    """Return the decisions in a journal that are about gates; the others mark something."""
+    return [decision for decision in driver.journal.decisions if decision.gates]
 
 
 def lookup(driver: MemoryDriver, slot: int) -> float:
@@ -196,9 +202,9 @@ def test_a_restart_gives_every_slot_back_what_was_decided() -> None:
     assert (again.core.keep, again.core.controller.asked) == (1.0, 3)  # type: ignore[attr-defined]
 
 
-def start_backfill(journal: JournalState, planned_s: float | None) -> MemoryDriver:
+def start_backfill(journal: JournalState, planned_s: float | None, *, has_open_batch: bool = False) -> MemoryDriver:
     core = ByArrival([SlotGate("in", EqualShare())], Backfill(Scripted(0.5)), is_warm=True)
-    core.note_last_plan(planned_s)
+    core.note_last_plan(planned_s, has_open_batch=has_open_batch)
     return MemoryDriver(core, reread(journal)).restore()
 
 
@@ -252,6 +258,41 @@ def test_a_bound_of_an_earlier_run_is_named_too() -> None:
     assert changes(MemoryDriver(core, state).restore())[-1][1] == (1.0, UNBOUNDED)
 
 
+def test_what_a_backfill_keeps_is_in_its_journal_before_it_holds() -> None:
+    shedding = alone(0.5)
+    end_batch(shedding)
+    core = ByArrival([SlotGate("in", EqualShare())], Backfill(Scripted(0.5)), is_warm=True)
+    core.note_last_plan(shedding.clock[0])
+    driver = MemoryDriver(core, reread(shedding.journal))
+    driver.is_disk_full = True
+    with pytest.raises(JournalError, match="no space left"):
+        driver.restore()
+    assert changes(driver) == changes(shedding)
+
+
+def test_after_a_backfill_the_controller_remembers_and_all_is_kept_until_it_decides() -> None:
+    shedding = alone(0.5)
+    end_batch(shedding)
+    backfill = start_backfill(shedding.journal, shedding.clock[0])
+    end_batch(backfill)
+    again = alone(None, journal=reread(backfill.journal))
+    assert (again.core.keep, changes(again)[-1][1]) == (1.0, (1.0,))
+    assert again.core.controller.asked == 1  # type: ignore[attr-defined]
+
+
+def test_a_backfill_leaves_an_open_batch_the_slots_that_its_rows_may_be_in() -> None:
+    """Rows of it that are older than the table have its oldest entry, which a decision long after would replace."""
+    shedding = alone(0.5, 0.25)
+    end_batch(shedding)
+    end_batch(shedding)
+    soon_s, long_after_s = shedding.clock[0] + 1.0, shedding.clock[0] + slot_start_s(SLOTS)
+    assert changes(start_backfill(shedding.journal, soon_s, has_open_batch=True))[-1][1] == (1.0,)
+    waiting = start_backfill(shedding.journal, long_after_s, has_open_batch=True)
+    assert changes(waiting) == changes(shedding)
+    assert "to keep 0.25, holds for the rows that arrived since" in waiting.warnings[0]
+    assert changes(start_backfill(shedding.journal, long_after_s))[-1][1] == (1.0,)
+
+
 def test_a_backfill_changes_nothing_at_a_gate_that_another_query_reads() -> None:
     gate, clock = SlotGate("in", EqualShare()), [1_000.0]
     shedding = MemoryDriver(ByArrival([gate], Scripted(0.5), "one", is_warm=True), clock=clock).restore()
@@ -261,6 +302,21 @@ def test_a_backfill_changes_nothing_at_a_gate_that_another_query_reads() -> None
     before = changes(shedding)
     MemoryDriver(core, clock=clock).restore()
     assert changes(shedding) == before
+
+
+@pytest.mark.parametrize("label", ["a", "b"])
+def test_a_backfill_changes_nothing_at_a_gate_that_another_query_read_in_an_earlier_run(label: str) -> None:
+    """The other query may have a batch open whose rows are in those slots; either journal says that there was one."""
+    drivers = share_gate(a=[0.5], b=[None])
+    end_batch(drivers["a"])
+    core = ByArrival([SlotGate("in", EqualShare())], Backfill(Scripted()), label, is_warm=True)
+    core.note_last_plan(1_010.0)
+    backfill = MemoryDriver(core, reread(drivers[label].journal)).restore()
+    assert changes(backfill) == changes(drivers["a"])
+    assert "to keep 0.5, holds for the rows that arrived since" in backfill.warnings[0]
+    calm = ByArrival([SlotGate("in", EqualShare())], Scripted(), label)
+    MemoryDriver(calm, backfill.journal).restore()
+    assert backfill.journal.has_shared_gates(), "a run without the other one does not make them its own"
 
 
 def test_weights_that_changed_are_refused_with_a_remedy() -> None:
@@ -334,7 +390,7 @@ def test_in_the_journal_of_another_query_a_decision_has_no_memory_of_the_control
     drivers = share_gate(a=[0.5], b=[0.25])
     end_batch(drivers["b"])
     end_batch(drivers["a"], after_s=0.0)
-    (record,) = drivers["a"].journal.decisions
+    (record,) = decided(drivers["a"])
     assert (record.gates, record.controller) == ({"in": (0.25,)}, None)
     again = ByArrival([SlotGate("in", EqualShare())], Scripted(), "a")
     again.restore(reread(drivers["a"].journal))
@@ -349,8 +405,8 @@ def test_of_the_gates_only_those_it_reads_are_journaled_for_another_query() -> N
     a.restore()
     b.restore()
     a.carry_out(a.core.end_batch(ended(0, 1_000.0, gate="shared")))
-    assert a.journal.decisions[0].gates == {"shared": (0.5,), "own": (0.5,)}
-    assert b.journal.decisions[0].gates == {"shared": (0.5,)}
+    assert decided(a)[0].gates == {"shared": (0.5,), "own": (0.5,)}
+    assert decided(b)[0].gates == {"shared": (0.5,)}
 
 
 def test_a_stall_takes_the_decision_back_in_both_journals() -> None:
@@ -378,7 +434,7 @@ def test_if_another_journal_is_full_the_decision_never_holds() -> None:
     with pytest.raises(JournalError):
         end_batch(drivers["a"])
     assert changes(drivers["a"]) == []
-    assert drivers["a"].journal.decisions == drivers["b"].journal.decisions == []
+    assert decided(drivers["a"]) == decided(drivers["b"]) == []
 
 
 # -- bounded gates -------------------------------------------------------------------------------------------------------
@@ -393,6 +449,17 @@ def test_a_bounded_gate_needs_the_number_of_tasks() -> None:
     assert changes(driver)[-1][1] == (0.5, 1_024.0)
     end_batch(driver, tasks={"in": 1})
     assert changes(driver)[-1][1] == (0.5, 1_024.0), "a small batch has fewer tasks, the next one may not"
+
+
+def test_the_first_decision_does_not_wait_for_the_bound_of_the_start() -> None:
+    """What bounds the start was made before there was a clock to compare with; it made the first decisions five seconds late."""
+    controller = Scripted(0.5)
+    controller.start = lambda: Decision(1.0, full_rows=4_096.0)  # type: ignore[method-assign]
+    driver = MemoryDriver(ByArrival([SlotGate("in", EqualShare(), is_bounded=True)], controller, is_warm=True)).restore()
+    assert changes(driver)[0][0] == 0
+    end_batch(driver)
+    begins_s = slot_start_s(changes(driver)[-1][0])
+    assert driver.clock[0] < begins_s <= driver.clock[0] + MARGIN_S + slot_start_s(1)
 
 
 def test_slots_are_counted_from_the_epoch() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.control import AgeRule, Decision, GateCount, KeepAll
 from penstock.decision import BatchPlanned, Publish, SlotGate, WindowGate
+from penstock.decision.by_arrival import MARK_OF_SHARING
 from penstock.decision.gate_state import GateState
 from penstock.decision.handover import (
     ContinuedByBatch,
@@ -266,3 +267,12 @@ def test_an_open_batch_with_a_decision_of_its_own_is_judged_by_that() -> None:
     assert isinstance(publish, Publish)
     assert publish.tables[0].keeps.tolist() == [[0.25], [0.25]]
     assert core.close_batch(7) == []
+
+
+def test_that_a_gate_is_shared_does_not_say_how_a_batch_was_decided() -> None:
+    """Another query may say so at any time, also just before a batch that was decided by slots."""
+    state = JournalState(decisions=[DecisionRecord({"in": (0.5,)}, 0.5, batch_id=7), mark_by_arrival(first_batch=9)])
+    state.add(MARK_OF_SHARING)
+    assert ran_by_batch(state, 8)
+    assert not ran_by_batch(state, 9)
+    assert was_by_arrival(state)

@@ -224,3 +224,13 @@ def test_how_batches_are_cut_is_not_forgotten() -> None:
     state.add(decision(None, layout=""))
     state.fold(1)
     assert [one.layout for one in state.decisions if one.layout is not None] == [""]
+
+
+def test_that_gates_are_shared_is_not_forgotten() -> None:
+    """A query says so once a run, when another one joins."""
+    state = JournalState(decisions=[decision(None, is_shared=True), *(decision(n) for n in range(DECISIONS_RETAINED + 5))])
+    state.fold(1)
+    assert state.has_shared_gates()
+    again = reread(state)
+    assert again.has_shared_gates()
+    assert len(again.decisions) == DECISIONS_RETAINED + 1

@@ -90,6 +90,15 @@ def test_gauges_follow_the_last_batch_and_decision() -> None:
     assert "batch_start" not in values(tally)
 
 
+def test_what_marks_the_start_of_a_run_is_no_keep() -> None:
+    mark = DecisionRecord({}, 1.0, from_slot=0, is_shared=True)
+    decided = DecisionRecord({"in": (0.3,)}, 0.3, from_slot=70)
+    tally = QueryTally("q", JournalState(decisions=[decided, mark]))
+    assert values(tally)["keep"] == 0.3
+    tally.record([mark], 10.0)
+    assert values(tally)["keep"] == 0.3
+
+
 def test_the_decision_of_a_replayed_batch_starts_a_batch() -> None:
     """After a crash the batch is in the journal, or not; only one that is not counts as running."""
     tally = QueryTally("q", state_of(batch(0)))

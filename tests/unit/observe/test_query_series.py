@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from penstock.journal.records import encode
+from penstock.journal.records import DecisionRecord, encode
 from penstock.observe import query_series
 from penstock.observe.query_series import QuerySeries
 from tests.journals import make_records
@@ -83,3 +83,10 @@ def test_the_bound_of_a_gate_is_no_keep() -> None:
     for entries in ([0.4, 2.0**40], [1.0, 0.4, 512.0]):
         series.add_line({"kind": "decision", "gates": {"in": entries}, "keep": 0.4, "batch_id": 0})
     assert [decision["gates"]["in"] for decision in series.decisions] == [[0.4], [1.0, 0.4]]
+
+
+def test_what_marks_the_start_of_a_run_is_no_decision() -> None:
+    series = QuerySeries()
+    series.add_line({"kind": "decision", "gates": {"in": [0.4]}, "keep": 0.4, "from_slot": 70})
+    series.add_line(encode(DecisionRecord({}, 1.0, from_slot=0, is_shared=True)))
+    assert [decision["keep"] for decision in series.decisions] == [0.4]

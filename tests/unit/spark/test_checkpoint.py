@@ -33,6 +33,16 @@ def test_a_checkpoint_in_use(tmp_path: Path) -> None:
     assert checkpoint.offsets(10) == ['{"n":5,"t0":1.0}', None]
 
 
+def test_where_batches_were_not_logged_nobody_knows_when_the_last_was_planned(tmp_path: Path) -> None:
+    """Asynchronous progress tracking leaves batches out, also after the last one that it logged."""
+    (tmp_path / "offsets").mkdir()
+    for number in (7, 9, 10):
+        (tmp_path / "offsets" / f"{number}").write_text(f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":{number}000}}\n-')
+    assert Checkpoint(tmp_path).last_planned_s() is None
+    (tmp_path / "offsets" / "7").unlink()
+    assert Checkpoint(tmp_path).last_planned_s() == 10.0
+
+
 @pytest.mark.parametrize(
     ("planned", "committed", "left_open"), [([], [], None), ([0], [], 0), ([0, 1], [0, 1], None), ([8, 9, 10], [8, 9], 10)]
 )

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -15,7 +16,10 @@ pytest.importorskip("pyspark")
 
 from penstock import Controller, Decision, Observation
 from penstock.decision import ByArrival
+from penstock.decision.backfill import Backfill
+from penstock.decision.handover import mark_by_arrival, ran_by_batch
 from penstock.errors import PenstockError
+from penstock.journal import BatchRecord, DecisionRecord, Journal
 from penstock.spark.connect.connect_driver import ConnectDriver
 from penstock.spark.connect.listener import add_listener
 from tests.unit.spark.test_pipelines import build, report
@@ -32,6 +36,45 @@ def start(tmp_path: Path, query: Any) -> ConnectDriver:
     driver.open_journal(str(tmp_path / "query"), None, is_new=False)
     driver.query = query
     return driver
+
+
+def restart(
+    tmp_path: Path, *records: DecisionRecord | BatchRecord, last_committed: int, controller: Controller | None = None
+) -> ConnectDriver:
+    """Start a query whose checkpoint is there, after a journal with these records."""
+    journal = Journal(tmp_path / "query", "job")
+    journal.append(*records)
+    journal.close()
+    gate = build(tmp_path)
+    driver = ConnectDriver([gate], ByArrival([gate.state], controller or Most(2.0), label="query"))
+
+    def look() -> None:
+        driver.first_batch, driver.last_committed, driver.last_planned_s = last_committed + 1, last_committed, 1_000.0
+
+    driver.look_at_checkpoint = look
+    driver.open_journal(str(tmp_path / "query"), "job", is_new=False)
+    return driver
+
+
+def test_a_backfill_says_that_it_ran_by_arrival_before_it_decides(tmp_path: Path) -> None:
+    """What it keeps looks like a run by arrival. Without a mark of its own, batches from here on counted as decided by batch."""
+    slots, by_batch = DecisionRecord({"in": (0.5,)}, 0.5, from_slot=70), DecisionRecord({"in": (0.5,)}, 0.5, batch_id=7)
+    driver = restart(tmp_path, slots, by_batch, last_committed=7, controller=Backfill(Most(2.0)))
+    assert driver.journal.state.decisions[-1] == mark_by_arrival(first_batch=8)
+    assert driver.gates["in"].state.ring.current == (1.0,), "it decided too"
+    assert not ran_by_batch(driver.journal.state, 8)
+    driver.finish()
+
+
+def test_of_batches_before_this_run_no_report_is_missed(tmp_path: Path) -> None:
+    """They were counted at the start, or it was said why not."""
+    driver = restart(tmp_path, mark_by_arrival(first_batch=0), BatchRecord(0, {"in": (10, 10)}), last_committed=3)
+    driver.query = query_after(0)
+    with mock.patch.object(driver, "_recover") as recover:
+        driver.listen([report(6)])
+        driver.finish()
+    assert [call.args for call in recover.call_args_list] == [(4,), (5,)]
+    assert sorted(driver.journal.state.batches) == [0, 6]
 
 
 def query_after(batches: int) -> Any:
