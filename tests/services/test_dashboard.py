@@ -128,7 +128,8 @@ def choose(browser: Chrome, name: str) -> None:
 
 
 def text_of(browser: Chrome, selector: str) -> str:
-    return str(browser.find_element("css selector", selector).text)
+    """Return a text in one call: between finding an element and reading it, the page may be drawn anew."""
+    return str(browser.execute_script("return document.querySelector(arguments[0])?.innerText ?? ''", selector)).strip()
 
 
 def tile(browser: Chrome, label: str) -> str:
