@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -31,7 +31,9 @@ class InTurn(Controller):
         return Decision(KEEPS[observation.batch_id % len(KEEPS)])
 
 
-def run(spark: SparkSession, root: Path, batches: int, *, has_state: bool = False) -> None:
+def run(
+    spark: SparkSession, root: Path, batches: int, *, has_state: bool = False, by: Literal["batch", "arrival"] = "arrival"
+) -> None:
     """Run until so many batches are in the ledger: files of rows or, with state, a function that writes all totals so far."""
     totals = str(root / "totals")
     shedder = Shedder("2s", controller=InTurn(2.0), journal=root / "journal")
@@ -52,7 +54,7 @@ def run(spark: SparkSession, root: Path, batches: int, *, has_state: bool = Fals
                 output_mode="complete",
             )
         else:
-            query = shedder.start(writer)
+            query = shedder.start(writer, by=by)
         goal = batches + len(shedder.report().table)
         while len(shedder.report().table) < goal:
             if (failure := query.exception()) is not None:
@@ -78,7 +80,9 @@ def list_refusals(spark: SparkSession, root: Path) -> dict[str, str]:
         "shed_to": lambda: shedder.gate(rows, name="d", arrival="timestamp", shed_to=root / "shed"),
         "foreach_batch": lambda: shedder.foreach_batch(gated, "no function"),
         "write": lambda: shedder.write(gated, "parquet", root / "out"),
-        "by batch": lambda: shedder.start(writer, by="batch"),
+        "by batch without checkpoint": lambda: shedder.start(writer, by="batch"),
+        "by batch far away": lambda: shedder.start(writer.option("checkpointLocation", "s3a://bucket/cp"), by="batch"),
+        "neither": lambda: shedder.start(writer, by="hand"),
         "no gate": lambda: shedder.start(rows.writeStream.format("noop")),
         "static": lambda: shedder.gate(spark.range(3), arrival="id"),
         "continuous": lambda: shedder.start(writer.trigger(continuous="1 second")),
@@ -168,8 +172,10 @@ def main() -> None:
     root, what = Path(sys.argv[1]), sys.argv[2]
     spark = SparkSession.builder.remote(os.environ.get("SPARK_REMOTE", "local[2]")).getOrCreate()
     spark.conf.set("spark.sql.shuffle.partitions", "2")
-    if what in ("run", "run-with-state"):
-        run(spark, root, int(sys.argv[3]), has_state=what == "run-with-state")
+    if what in ("run", "run-with-state", "run-by-batch"):
+        run(
+            spark, root, int(sys.argv[3]), has_state=what == "run-with-state", by="batch" if what == "run-by-batch" else "arrival"
+        )
     elif what == "operations":
         (root / "answer.json").write_text(json.dumps(compare_operations(spark, root, sys.argv[3:])))
     else:

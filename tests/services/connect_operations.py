@@ -1,7 +1,7 @@
 """What people put behind a gate, over Spark Connect: alone, behind a gate that keeps all, and behind one that keeps half.
 
-Decisions go by arrival here. So the journal of a query is written beforehand, as an earlier run would have left it: half of the
-rows are kept, whenever they arrived.
+By arrival, the journal of a query is written beforehand, as an earlier run would have left it: half of the rows are kept,
+whenever they arrived. By batch, a controller says so.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from penstock import KeepAll, Shedder, read_journal
+from penstock import Controller, Decision, KeepAll, Observation, Shedder, read_journal
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.journal import DecisionRecord, Journal
 from tests.services import test_operations as classic
@@ -27,6 +27,22 @@ ROWS = classic.ROWS * classic.FILES
 KEPT = [int(one) for one in np.arange(ROWS)[uniform(gate_seed("in"), [pa.array(np.arange(ROWS))]) < 0.5]]
 _NAMES = itertools.count(1)
 Job = Callable[["DataFrame"], "DataFrame"]
+
+
+class Half(Controller):
+    def update(self, observation: Observation) -> Decision:
+        return Decision(0.5)
+
+
+class Arm(NamedTuple):
+    by: Literal["arrival", "batch"]
+    keep: float
+
+    def name(self, what: object) -> str:
+        return f"{what}_{self.by}_{int(10 * self.keep)}"
+
+
+ARMS = (Arm("arrival", 1.0), Arm("arrival", 0.5), Arm("batch", 0.5))
 
 
 def join_streams(df: DataFrame) -> DataFrame:
@@ -85,14 +101,15 @@ def _read(spark: SparkSession, root: Path) -> DataFrame:
     return spark.readStream.schema(classic.SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(root / "files"))
 
 
-def _gate(spark: SparkSession, root: Path, name: str, keep: float) -> tuple[Shedder, DataFrame]:
+def _gate(spark: SparkSession, root: Path, name: str, arm: Arm) -> tuple[Shedder, DataFrame]:
     """Return a shedder whose query of that name keeps a share of all rows, and the rows behind its gate."""
     directory = root / "journals" / name
-    if keep < 1.0:
+    if arm == Arm("arrival", 0.5):
         journal = Journal(directory / name)
-        journal.append(DecisionRecord({"in": (keep,)}, keep, from_slot=0))
+        journal.append(DecisionRecord({"in": (arm.keep,)}, arm.keep, from_slot=0))
         journal.close()
-    shedder = Shedder("60s", controller=KeepAll(60.0), journal=directory)
+    controller = Half(60.0) if arm == Arm("batch", 0.5) else KeepAll(60.0)
+    shedder = Shedder("60s", controller=controller, journal=directory, backfill="shed")
     return shedder, shedder.gate(_read(spark, root), name="in", identity="id", arrival="t")
 
 
@@ -113,40 +130,41 @@ def _compare_job(spark: SparkSession, root: Path, job: Job, mode: str) -> str:
 
     number = next(_NAMES)
     source = _read(spark, root)
-    queries = [write(source, f"alone{number}").start(), write(source.where(F.col("id").isin(KEPT)), f"half{number}").start()]
+    alone = {1.0: f"alone{number}", 0.5: f"half{number}"}
+    queries = [write(source, alone[1.0]).start(), write(source.where(F.col("id").isin(KEPT)), alone[0.5]).start()]
     shedders = {}
-    for keep in (1.0, 0.5):
-        name = f"gated{number}at{int(10 * keep)}"
-        shedders[keep], gated = _gate(spark, root, name, keep)
-        queries.append(shedders[keep].start(write(gated, name)))
+    for arm in ARMS:
+        name = arm.name(f"gated{number}")
+        shedders[arm], gated = _gate(spark, root, name, arm)
+        queries.append(shedders[arm].start(write(gated, name), by=arm.by))
     for query in queries:
         query.awaitTermination(300)
         if (failure := query.exception()) is not None:
             return str(failure).splitlines()[0]
-    for keep, alone in ((1.0, f"alone{number}"), (0.5, f"half{number}")):
-        shedders[keep].stop()
-        name = f"gated{number}at{int(10 * keep)}"
-        if wrong := _wrong_counts(root, name, keep):
+    for arm, shedder in shedders.items():
+        shedder.stop()
+        name = arm.name(f"gated{number}")
+        if wrong := _wrong_counts(root, name, arm.keep):
             return wrong
-        rows, expected = (sorted(str(row) for row in spark.table(one).collect()) for one in (name, alone))
+        rows, expected = (sorted(str(row) for row in spark.table(one).collect()) for one in (name, alone[arm.keep]))
         if rows != expected or not rows:
-            return f"{len(rows)} rows at keep {keep}, {len(expected)} without a gate"
+            return f"{len(rows)} rows by {arm.by} at keep {arm.keep}, {len(expected)} without a gate"
     return "fine"
 
 
 def _compare_output(spark: SparkSession, root: Path, kind: str) -> str:
     """Rows in a table or in files are those that the gate must have kept, each once."""
-    for keep in (1.0, 0.5):
-        name = f"{kind.replace(' ', '')}{int(10 * keep)}"
-        shedder, gated = _gate(spark, root, name, keep)
+    for arm in ARMS:
+        name = arm.name(kind.replace(" ", ""))
+        shedder, gated = _gate(spark, root, name, arm)
         with shedder:
-            query = _start(shedder, gated, name, kind, root)
+            query = _start(shedder, gated, name, kind, root, arm.by)
             query.awaitTermination(300)
             if (failure := query.exception()) is not None:
                 return str(failure).splitlines()[0]
-        if wrong := _wrong_counts(root, name, keep, batches=1 if kind == "once" else classic.FILES):
+        if wrong := _wrong_counts(root, name, arm.keep, batches=1 if kind == "once" else classic.FILES):
             return wrong
-        expected = list(range(ROWS)) if keep == 1.0 else KEPT
+        expected = list(range(ROWS)) if arm.keep == 1.0 else KEPT
         outputs = [f"{name}_one", f"{name}_two"] if kind == "several outputs" else [name]
         for output in outputs:
             read = spark.table(output) if kind == "toTable" else spark.read.parquet(str(root / "out" / output))
@@ -155,17 +173,19 @@ def _compare_output(spark: SparkSession, root: Path, kind: str) -> str:
     return "fine"
 
 
-def _start(shedder: Shedder, gated: DataFrame, name: str, kind: str, root: Path) -> Any:
+def _start(shedder: Shedder, gated: DataFrame, name: str, kind: str, root: Path, by: Literal["arrival", "batch"]) -> Any:
     out, checkpoint = str(root / "out"), str(root / "checkpoints" / name)
+    writer = gated.writeStream.format("parquet").queryName(name).option("checkpointLocation", checkpoint)
     if kind == "several outputs":
 
         def write(df: DataFrame, _: int) -> None:
             df.select("id").write.mode("append").parquet(f"{out}/{name}_one")
             df.select("id", "k").write.mode("append").parquet(f"{out}/{name}_two")
 
-        return shedder.foreach_batch(gated, write, checkpoint=checkpoint, name=name, trigger={"availableNow": True})
-    writer = gated.writeStream.format("parquet").queryName(name).option("checkpointLocation", checkpoint)
+        if by == "arrival":
+            return shedder.foreach_batch(gated, write, checkpoint=checkpoint, name=name, trigger={"availableNow": True})
+        return shedder.start(writer.foreachBatch(write).trigger(availableNow=True), by=by)
     if kind == "once":
-        return shedder.start(writer.option("path", f"{out}/{name}").trigger(once=True))
+        return shedder.start(writer.option("path", f"{out}/{name}").trigger(once=True), by=by)
     gated.sparkSession.sql(f"CREATE TABLE {name} ({classic.SCHEMA}) USING parquet")
-    return shedder.start(writer.trigger(availableNow=True), table=name)
+    return shedder.start(writer.trigger(availableNow=True), by=by, table=name)

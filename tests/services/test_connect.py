@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ from penstock.drop.tables import SlotRing
 from penstock.errors import JournalError
 from penstock.journal import JournalState, read_journal
 from penstock.spark.checkpoint import Checkpoint
+from penstock.testing.connect_server import ConnectServer
 
 from .connect_job import KEYS, RATE
 
@@ -33,12 +36,17 @@ ROOT = Path(__file__).parents[2]
 KILLS = min(3, int(os.environ.get("PENSTOCK_KILLS", "1")))
 
 
-def start(root: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def start(root: Path, *arguments: str, remote: str = "local[2]") -> subprocess.Popen[bytes]:
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path, "SPARK_REMOTE": remote}
     command = [sys.executable, "-m", "tests.services.connect_job", str(root), *arguments]
     with (root / "log.txt").open("ab") as log:
         return subprocess.Popen(command, cwd=root, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+
+def kill(job: subprocess.Popen[bytes]) -> None:
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
 
 
 def count_batches(root: Path) -> int:
@@ -56,16 +64,15 @@ def list_sink(root: Path) -> pa.Table:
 
 
 def run_with_kills(what: str, root: Path) -> None:
-    for kill in range(KILLS):
-        goal = count_batches(root) + 3 + kill
+    for number in range(KILLS):
+        goal = count_batches(root) + 3 + number
         job = start(root, what, "1000")
         deadline = time.monotonic() + 150.0
         while count_batches(root) < goal:
             assert job.poll() is None, (root / "log.txt").read_text()[-3000:]
             assert time.monotonic() < deadline, (root / "log.txt").read_text()[-3000:]
             time.sleep(0.05)
-        os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
+        kill(job)
     job = start(root, what, "4")
     assert job.wait(timeout=200) == 0, (root / "log.txt").read_text()[-3000:]
 
@@ -118,6 +125,57 @@ def test_every_row_is_judged_by_the_journal_through_kills(tmp_path: Path) -> Non
         assert any(f"batch {batch} " in note for note in state.errors), "and the ledger says so"
 
 
+def count_planned(root: Path) -> int:
+    return max(Checkpoint(root / "checkpoint").list_planned(), default=-1) + 1
+
+
+def wait_for(condition: Callable[[], bool], job: subprocess.Popen[bytes] | None, root: Path) -> None:
+    deadline = time.monotonic() + 150.0
+    while not condition():
+        assert job is None or job.poll() is None, (root / "log.txt").read_text()[-3000:]
+        assert time.monotonic() < deadline, (root / "log.txt").read_text()[-3000:]
+        time.sleep(0.05)
+
+
+def test_by_batch_every_row_is_judged_by_its_batch_through_kills(tmp_path: Path) -> None:
+    """First the client is killed, while Spark goes on, then the client and Spark. The last client comes to its end."""
+    with ConnectServer() as server:
+        job = start(tmp_path, "run-by-batch", "1000", remote=server.address)
+        wait_for(lambda: count_batches(tmp_path) >= 4, job, tmp_path)
+        kill(job)
+        left = count_planned(tmp_path)
+        wait_for(lambda: count_planned(tmp_path) >= left + 3, None, tmp_path)
+        job = start(tmp_path, "run-by-batch", "1000", remote=server.address)
+        goal = count_batches(tmp_path) + 3
+        wait_for(lambda: count_batches(tmp_path) >= goal, job, tmp_path)
+        kill(job)
+        server.kill()
+    with ConnectServer() as server:
+        job = start(tmp_path, "run-by-batch", "3", remote=server.address)
+        assert job.wait(timeout=200) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+
+    state, offsets = read_journal(tmp_path / "journal" / "job"), Checkpoint(tmp_path / "checkpoint")
+    ends = [0] + [int(offsets.offsets(batch)[0] or 0) * RATE for batch in offsets.list_committed()]
+    keeps = np.ones(ends[-1])
+    for batch, (first, last) in enumerate(pairwise(ends)):
+        decision = state.decision_for(batch)
+        assert decision is not None, "also about batches that nobody has counted"
+        keeps[first:last] = decision.keep
+    everything = np.arange(ends[-1])
+    expected = everything[uniform(gate_seed("in"), [pa.array(everything)]) < keeps]
+    rows = list_sink(tmp_path).sort_by("value")
+    assert rows["value"].to_pylist() == expected.tolist(), "what the journal says is what came out, each row once"
+    np.testing.assert_allclose(rows["weight"].to_numpy(), 1.0 / keeps[expected])
+    for batch, record in state.batches.items():
+        size = ends[batch + 1] - ends[batch]
+        passed = int(((expected >= ends[batch]) & (expected < ends[batch + 1])).sum())
+        assert record.gates["in"] == (size, passed), "the ledger is exact for what it has"
+    missing = set(range(len(ends) - 1)) - set(state.batches)
+    assert len(missing) >= 3, "of those that ran without a client"
+    assert any("ran while nobody listened" in note for note in state.errors)
+    assert len({decision.keep for decision in state.decisions}) == 4
+
+
 def test_what_cannot_be_had_is_refused_and_all_rows_pass_at_keep_1(tmp_path: Path) -> None:
     job = start(tmp_path, "check")
     assert job.wait(timeout=240) == 0, (tmp_path / "log.txt").read_text()[-3000:]
@@ -130,7 +188,9 @@ def test_what_cannot_be_had_is_refused_and_all_rows_pass_at_keep_1(tmp_path: Pat
     assert "shed_to= needs a classic" in said["shed_to"]
     assert "needs a function" in said["foreach_batch"]
     assert "there is no write()" in said["write"]
-    assert "by arrival" in said["by batch"]
+    assert "needs checkpointLocation" in said["by batch without checkpoint"]
+    assert "a checkpoint that this process sees, got s3a://bucket/cp" in said["by batch far away"]
+    assert said["neither"] == "by must be 'batch' or 'arrival', got 'hand'"
     assert "reads no gate" in said["no gate"]
     assert "streaming DataFrame is needed" in said["static"]
     assert "trigger(continuous=...)" in said["continuous"]

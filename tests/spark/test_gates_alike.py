@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +14,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from penstock import GateCount, Priorities, WholeKeys
+from penstock import Priorities, WholeKeys
 from penstock.drop.tables import SLOT_SHIFT, SLOTS
+from penstock.journal.records import OlderRows
+from penstock.spark.connect.batch_tables import BatchTables
 from penstock.spark.connect.connect_gate import ConnectGate
 from penstock.spark.gates import GateSpecification, build_gate
 
@@ -131,11 +134,70 @@ def test_both_gates_keep_and_count_the_same(name: str, spark: SparkSession, rows
         assert replace(count_public(public, rows), mean_arrival_s=None) == replace(reading, mean_arrival_s=None)
 
 
+NOW = ((FIRST + 40) << SLOT_SHIFT) + 5
+"""A moment among the arrivals, in microseconds."""
+BATCHES = (
+    ((0.5, 0.4, 0.8), None),
+    ((0.7, 1.0, 0.3), OlderRows(FIRST << SLOT_SHIFT, (0.0, 0.0, 0.0))),
+    ((1.0, 0.2, 0.0), OlderRows((FIRST << SLOT_SHIFT) + 1, (0.2, 0.6, 0.1))),
+)
+"""Keeps by class, and other keeps for older rows."""
+
+
+@pytest.mark.parametrize("name", SPECIFICATIONS)
+def test_by_batch_too(name: str, spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
+    options = SPECIFICATIONS[name]
+    options = options() if callable(options) else options
+    if name == "whole keys":  # and a column of times that can't be null
+        rows = rows.withColumn("arrival", F.coalesce("arrival", F.lit(datetime(2023, 11, 14, tzinfo=UTC))))
+    specification = GateSpecification("g", "arrival", is_bounded=False, **options)
+    classic, gated = build_gate(rows, specification, BASE_S)
+    public = ConnectGate(spark, specification, rows.schema, str(tmp_path))
+    public.set_how(by_arrival=False)
+    files = BatchTables(tmp_path / "batches", tmp_path / "offsets")
+    files.prepare([public.place], {}, is_new=True)
+    (tmp_path / "offsets").mkdir()
+    columns = ["number", *(["w"] if specification.weight_column else [])]
+    classic.set_how(by_arrival=False)
+    for batch_id, (keeps, older) in enumerate(BATCHES if name == "rows by one column" else BATCHES[1:2]):
+        classes = public.state.shares.count
+        aged = None if older is None else OlderRows(older.line, older.entries[:classes])
+        tables = public.state.put_in_force(keeps[:classes], aged, NOW)
+        classic.publish(classic.state.put_in_force(keeps[:classes], aged, NOW))
+        (tmp_path / "offsets" / str(batch_id)).touch()
+        assert files.offer(batch_id, {"g": tables[0]}, batch_id)
+        classic.take_reading()
+        kept = to_arrow(gated.select(columns)).sort_by("number")
+        reading = classic.take_reading()
+        assert to_arrow(public.apply(rows).select(columns)).sort_by("number") == kept
+        assert 0 < kept.num_rows < ROWS
+        seen = count_public(public, rows)
+        assert public.unread == 0
+        # Few numbers are counted here, and the classic gate sums in ticks of a millisecond.
+        same = {"mean_arrival_s": None, "mean_expired_arrival_s": None, "expired_by_class": None}
+        assert replace(seen, **same) == replace(reading, **same)
+        for one, other in [(seen.mean_arrival_s, reading.mean_arrival_s)] * (name == "whole keys"):
+            assert one == pytest.approx(other, abs=0.01)
+
+
+def test_a_batch_without_a_table_keeps_everything_and_says_so(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
+    specification = GateSpecification("g", "arrival", identity=("number",), is_bounded=False)
+    public = ConnectGate(spark, specification, rows.schema, str(tmp_path))
+    public.set_how(by_arrival=False)
+    reading = count_public(public, rows)
+    assert public.unread == ROWS
+    assert reading.from_future == 0
+    assert reading.expired == 0
+
+
 def count_public(gate: ConnectGate, rows: DataFrame) -> Any:
-    """Return what its observations would count: the same expressions, as an aggregate."""
-    table, index = gate._file.read(gate.spark), gate._index.column()
-    offered = rows.agg(*gate._count_offered(index)).first().asDict()
-    kept = gate.apply(rows).agg(*gate._count_kept(table, index)).first().asDict()
-    gate.see({gate.offered_name: offered, gate.kept_name: kept})
-    assert gate.count() == GateCount(ROWS, kept["rows"])
+    """Return what its observations count."""
+    named = {name: Observation(name) for name in (gate._filter.offered_name, gate._filter.kept_name)}
+    observe = type(rows).observe
+    with mock.patch.object(type(rows), "observe", lambda df, name, *columns: observe(df, named[name], *columns)):
+        gate.apply(rows).write.format("noop").mode("overwrite").save()
+    gate.see({name: one.get for name, one in named.items()})
+    counted = gate.count()
+    assert counted is not None
+    assert counted.offered == ROWS
     return gate.take_reading()

@@ -200,6 +200,9 @@ class ByBatch(QueryCore):
         """Return the batch's record, to be journaled before the engine commits the batch."""
         warnings = self.learn(event)
         self._last = self.record_batch(event)
+        decided = self._memory.decision_for(event.batch_id)
+        if decided is not None and self._fits(decided):  # the next batch may have been decided about already
+            self._last = replace(self._last, keep=decided.keep)
         expired = [(reading.expired, reading.mean_expired_arrival_s) for reading in event.readings.values()]
         known = [(count, mean_s) for count, mean_s in expired if count and mean_s is not None]
         total = sum(count for count, _ in known)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.kafka_source import clip_starts
 from penstock.spark.offsets import is_kafka, rows_between
 from penstock.spark.progress import Progress, source_name
 
-if TYPE_CHECKING:
-    from penstock.spark.running_query import RunningQuery
-
-__all__ = ["BatchSizes", "FileSizes", "OffsetSizes"]
+__all__ = ["BatchSizes", "FileSizes", "NO_RATIO", "NO_SIZE", "OffsetSizes", "SizedQuery"]
 
 _REMEMBERED = 5
 NO_RATIO = (
@@ -28,6 +25,26 @@ NO_SIZE = (
     "a source does not say how many rows a batch has before it runs, so a burst is shed one batch late: cap its batches, "
     "or start the query with by='arrival', whose bounded gates limit batches of any size"
 )
+
+
+class SizedQuery(Protocol):
+    """What is known of a query that runs batches."""
+
+    def offsets(self, batch_id: int) -> list[str | None]:
+        """Return the offset of each source at the end of a batch, as JSON."""
+
+    def earliest_offsets(self) -> Mapping[str, str]:
+        """Return the offsets of the first rows that each Kafka source still has, by its name, as JSON."""
+
+    def progress(self, batch_id: int) -> Progress | None:
+        """Return Spark's report of a batch, if it is there."""
+
+    @property
+    def rows_per_s(self) -> Sequence[int | None]:
+        """How many rows each source makes per second, for those of Spark's that make up rows."""
+
+    def file_bytes(self) -> Sequence[int | None]:
+        """Return how many bytes the files have that the batch takes from each source; ``None`` for one without files."""
 
 
 class BatchSizes(Protocol):
@@ -62,7 +79,7 @@ class OffsetSizes:
 
     def __init__(
         self,
-        running: RunningQuery,
+        running: SizedQuery,
         warn: Callable[[str], None] | None = None,
         rows_per_byte: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
@@ -84,7 +101,7 @@ class OffsetSizes:
         if last_id != batch_id - 1:
             start = checkpoint.starts(batch_id)
             if any(is_kafka(offset) for offset in end):
-                start = clip_starts(start, self._running.topics.earliest())
+                start = clip_starts(start, self._running.earliest_offsets())
         self._last = batch_id, end
         if len(start) != len(end):
             return None

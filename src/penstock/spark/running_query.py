@@ -58,6 +58,10 @@ class RunningQuery:
         self._stream.offsetLog().serialize(logged.get(), stream)
         return parse_offsets(str(stream.toString("UTF-8")))
 
+    def earliest_offsets(self) -> dict[str, str]:
+        """Return the offsets of the first rows that each Kafka source still has, by its name, as JSON."""
+        return self.topics.earliest()
+
     @cached_property
     def rows_per_s(self) -> list[int | None]:
         """How many rows each source makes per second, for those of Spark's that make up rows."""

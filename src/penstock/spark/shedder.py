@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control import Controller, build_controller
-from penstock.decision import ByArrival, LossCeiling
+from penstock.decision import LossCeiling
 from penstock.decision.backfill import Backfill
 from penstock.decision.handover import ContinuedByBatch
 from penstock.drop.priorities import Priorities
@@ -262,7 +262,8 @@ class Shedder:
         by
             How decisions take effect. ``"batch"``: before each batch, whose size is known; Spark's sink is called from
             ``foreachBatch``, so that is what Spark's progress calls it. ``"arrival"``: for rows that arrive later, in a query
-            that runs by itself; for gates that several queries read. By default by batch wherever that is possible.
+            that runs by itself; for gates that several queries read. By default by batch wherever that is possible in a
+            classic session, and by arrival over Spark Connect, where ``"batch"`` needs directories that Spark sees too.
         table
             A table of the catalog to write to, as ``writer.toTable(table)`` does, which starts the query at once; by arrival.
 
@@ -273,8 +274,8 @@ class Shedder:
 
         """
         if is_connect(writer):
-            core = partial(ByArrival, controller=self._controller_for(writer), max_loss=self._max_loss)
-            return start_over_connect(writer, by, self._gates, self._registry, core, table=table)
+            controller, loss = self._controller_for(writer), self._max_loss
+            return start_over_connect(writer, by, self._gates, self._registry, controller=controller, max_loss=loss, table=table)
         if not isinstance(writer, DataStreamWriter):
             raise PenstockError(f"start() needs a DataStreamWriter such as df.writeStream.format('parquet'), got {writer!r}")
         check_streaming(writer._df)
@@ -398,7 +399,7 @@ class Shedder:
         Further options go to the format.
         """
         check_streaming(df)
-        refuse_connect(df, "write()", "use start(df.writeStream.format(...)), by arrival")
+        refuse_connect(df, "write()", "use start(df.writeStream.format(...))")
         function = build_writer(
             df.sparkSession,
             format,

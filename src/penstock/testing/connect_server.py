@@ -108,6 +108,12 @@ class ConnectServer:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
+    def kill(self) -> None:
+        """End the server as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
     def stop(self) -> None:
         """End the server, and remove what it wrote."""
         if self._process is not None:

@@ -53,10 +53,9 @@ class Stub:
 
     def __init__(self, densities: list[float], earliest: int = 0) -> None:
         self._densities, self._earliest = densities, earliest
-        self.topics = self
         self.rows_per_s = [None]
 
-    def earliest(self) -> dict[str, str]:
+    def earliest_offsets(self) -> dict[str, str]:
         return {"source0": f'{{"t": {{"0": {self._earliest}}}}}'}
 
     def progress(self, batch_id: int) -> Progress | None:

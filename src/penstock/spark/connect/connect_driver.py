@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import queue
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from penstock.decision import ByArrival
 from penstock.drop.tables import KeepTable, slot_start_s
 from penstock.journal.records import DecisionRecord
 from penstock.spark.connect.connect_gate import ConnectGate
-from penstock.spark.connect.listener import report_text
+from penstock.spark.connect.listener import fetch_reports, read_observed, report_text
 from penstock.spark.progress import Progress
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.reported_driver import ReportedDriver
@@ -78,15 +77,15 @@ class ConnectDriver(ReportedDriver):
 
     def _fetch_reports(self) -> bool:
         """Ask for reports that never came: where the connection broke, PySpark drops its listeners and only warns."""
-        last = None if self.query is None else self.query.lastProgress
-        if last is None or self.query is None or json.loads(report_text(last))["batchId"] <= self._done_through:
+        texts = [] if self.query is None else fetch_reports(self.query, self._done_through)
+        if not texts:
             return False
         self._fetches += 1
         if self._fetches == _MANY:
             self.warn(f"{self.label}: Spark's reports no longer come by themselves, so they are fetched, once per target")
         self._last_report_s = self.now_s()
-        for progress in self.query.recentProgress:
-            self._take_in(report_text(progress))
+        for text in texts:
+            self._take_in(text)
         return True
 
     def publish(self, gate: str, tables: Sequence[KeepTable]) -> None:
@@ -108,7 +107,7 @@ class ConnectDriver(ReportedDriver):
             )
 
     def _take_in(self, text: str) -> None:
-        observed = json.loads(text).get("observedMetrics") or {}
+        observed = read_observed(text)
         progress = Progress.parse(text)
         if progress is not None and progress.batch_id > self._done_through:
             for gate in self._seen_gates.values():

@@ -14,8 +14,9 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
+    from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["ConnectListener", "add_listener", "report_text"]
+__all__ = ["ConnectListener", "add_listener", "fetch_reports", "read_observed", "report_text"]
 
 
 class ConnectListener(StreamingQueryListener):
@@ -73,6 +74,20 @@ def report_text(progress: Any) -> str:
     if report.get("numInputRows") is None:
         report["numInputRows"] = sum(source.get("numInputRows") or 0 for source in report.get("sources", []))
     return json.dumps(report)
+
+
+def fetch_reports(query: StreamingQuery, after: int) -> list[str]:
+    """Ask for the reports of batches after one, as far as Spark still has them; they may not have come by themselves."""
+    last = query.lastProgress
+    if last is None or json.loads(report_text(last))["batchId"] <= after:
+        return []
+    texts = [report_text(progress) for progress in query.recentProgress]
+    return [text for text in texts if json.loads(text)["batchId"] > after]
+
+
+def read_observed(text: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return what the observations of a batch counted, by name, from its report."""
+    return json.loads(text).get("observedMetrics") or {}
 
 
 def _name_values(row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock.control.base import Controller
 from penstock.decision import ByArrival
+from penstock.decision.handover import ContinuedByBatch
 from penstock.errors import PenstockError
+from penstock.filesystem import resolve
+from penstock.spark.checkpoint import find_open_batch
+from penstock.spark.connect.connect_batch_driver import ConnectBatchDriver
 from penstock.spark.connect.connect_driver import MARGIN_S, ConnectDriver
 from penstock.spark.connect.connect_gate import ConnectGate
+from penstock.spark.connect.file_check import check_files
 from penstock.spark.lazy_start import without_adaptive_streams
 
 if TYPE_CHECKING:
@@ -33,6 +40,10 @@ class ConnectSettings:
 
     name: str | None
     checkpoint: str | None
+    is_paced: bool = False
+    """Whether batches wait for an interval to pass."""
+    logs_all_batches: bool = True
+    """Whether Spark logs the offsets of every batch before it runs: with asynchronous progress tracking it does not."""
 
     @classmethod
     def read(cls, writer: DataStreamWriter) -> ConnectSettings:
@@ -51,7 +62,13 @@ class ConnectSettings:
                 "use processingTime=, availableNow= or no trigger"
             )
         options = {key.lower(): value for key, value in request.options.items()}
-        return cls(request.query_name or options.get("queryname"), options.get("checkpointlocation"))
+        interval = request.processing_time_interval if trigger == "processing_time_interval" else "0"
+        return cls(
+            request.query_name or options.get("queryname"),
+            options.get("checkpointlocation"),
+            is_paced=any(character in "123456789" for character in interval),
+            logs_all_batches=options.get("asyncprogresstrackingenabled", "").lower() != "true",
+        )
 
 
 def find_connect_gates(writer: DataStreamWriter, gates: Mapping[str, Any], query: str | None) -> Sequence[ConnectGate]:
@@ -79,24 +96,70 @@ def start_over_connect(
     by: str | None,
     gates: Mapping[str, Any],
     registry: DriverRegistry,
-    build_core: Callable[..., ByArrival],
     *,
+    controller: Controller,
+    max_loss: float,
     table: str | None = None,
 ) -> StreamingQuery:
-    """Start a query by arrival, with its loop in this process. The core is built with gates, a label and a margin."""
-    if by == "batch":
-        raise PenstockError("over Spark Connect decisions take effect by arrival: leave by= out, or use a classic session")
+    """Start a query with its loop in this process."""
+    if by not in (None, "batch", "arrival"):
+        raise PenstockError(f"by must be 'batch' or 'arrival', got {by!r}")
     settings = ConnectSettings.read(writer)
     read = find_connect_gates(writer, gates, settings.name)
-    core = build_core([gate.state for gate in read], label=registry.label(settings.name), margin_s=MARGIN_S)
-    driver = ConnectDriver(read, core, registry.by_label)
+    label = registry.label(settings.name)
+    if by == "batch":
+        driver: ConnectDriver | ConnectBatchDriver = _batch_driver(read, controller, label, settings, max_loss=max_loss)
+    else:
+        core = ByArrival([gate.state for gate in read], controller, label, max_loss=max_loss, margin_s=MARGIN_S)
+        driver = ConnectDriver(read, core, registry.by_label)
     registry.refuse_taken_gates(driver)
     with registry.enlist(driver):
-        driver.open_journal(f"{read[0].directory}/{driver.label}", None, is_new=False)
+        if isinstance(driver, ConnectBatchDriver):
+            query_id = driver.checkpoint.query_id()  # none before the first run
+            driver.open_journal(_journal_of(read, label), query_id, is_new=query_id is None)
+            driver.begin()
+        else:
+            driver.look_at_checkpoint = partial(_look_for_open_batch, driver, settings.checkpoint)
+            driver.open_journal(_journal_of(read, label), None, is_new=False)
         if settings.checkpoint is None:
             driver.warn(f"{driver.label}: without checkpointLocation nothing is left of the query after a restart")
         with nullcontext() if _has_exchange(writer) else without_adaptive_streams(read[0].spark):
             return registry.launch(driver, read[0].spark, lambda: writer.start() if table is None else writer.toTable(table))
+
+
+def _journal_of(gates: Sequence[ConnectGate], label: str) -> str:
+    return f"{gates[0].directory}/{label}"
+
+
+def _batch_driver(
+    gates: Sequence[ConnectGate], controller: Controller, label: str, settings: ConnectSettings, *, max_loss: float
+) -> ConnectBatchDriver:
+    """Return the driver of a query by batch.
+
+    Raises
+    ------
+    PenstockError
+        If Spark and this process don't see the same files, or if batches begin before their offsets are logged.
+    """
+    if settings.checkpoint is None:
+        raise PenstockError("by='batch' over Spark Connect needs checkpointLocation, a directory that this process sees too")
+    if "://" in settings.checkpoint.removeprefix("file://"):
+        raise PenstockError(
+            f"by='batch' over Spark Connect needs a checkpoint that this process sees, got {settings.checkpoint}: "
+            "mount the place, or leave by= out"
+        )
+    if not settings.logs_all_batches:
+        raise PenstockError("asyncProgressTrackingEnabled starts batches before their offsets are logged: leave by='batch' out")
+    slot_gates = [gate.state for gate in gates]
+    core = ContinuedByBatch(slot_gates, controller, label, max_loss=max_loss, slot_gates=slot_gates)
+    check_files(gates[0], settings.checkpoint)
+    return ConnectBatchDriver(gates, core, settings.checkpoint, is_paced=settings.is_paced)
+
+
+def _look_for_open_batch(driver: ConnectDriver, checkpoint: str | None) -> None:
+    """By arrival, a batch that was decided by batch can't be replayed; where the checkpoint can't be seen, nobody knows."""
+    if checkpoint is not None and "://" not in checkpoint.removeprefix("file://"):
+        driver.open_batch = find_open_batch(resolve(checkpoint, "the checkpoint")[1])
 
 
 def _has_exchange(writer: DataStreamWriter) -> bool:
