@@ -331,3 +331,65 @@ def test_a_new_checkpoint_does_not_get_the_tables_of_an_old_one(engine: Engine) 
     driver = engine.start()
     assert engine.run(driver, range(2)) == [keep_of(0), keep_of(1)]
     driver.finish()
+
+
+def test_a_decision_that_never_reached_its_file_is_replaced_by_what_ran(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client dies between its journal and the file; Spark runs that batch and another one with the table before it."""
+    driver = engine.start()
+    engine.run(driver, range(2))
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.spark.connect.batch_lookup.PATIENCE_S", 0.05)
+        patch.setattr(BatchTables, "offer", lambda *_: True)
+        engine.plan(2)
+        wait_for(lambda: driver.journal.state.decision_for(2) is not None)
+        driver.finish()
+        for batch_id in (2, 3):
+            assert engine.ask() == keep_of(1)
+            engine.commit(batch_id)
+            engine.plan(batch_id + 1)
+    again = engine.start()
+    assert engine.ask() == keep_of(1), "batch 4 may have begun"
+    again.finish()
+    state = read_journal(engine.root / "shared" / "query")
+    assert [state.decision_for(number).keep for number in range(5)] == [keep_of(n) for n in (0, 1, 1, 1, 1)]  # type: ignore[union-attr]
+
+
+def test_a_file_that_could_not_be_created_is_replaced_by_what_ran(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.spark.connect.batch_lookup.PATIENCE_S", 0.5)
+    driver = engine.start()
+    engine.run(driver, range(2))
+    with mock.patch.object(BatchTables, "offer", side_effect=OSError("the disk is full")):
+        engine.plan(2)
+        assert engine.ask() == keep_of(1)
+    driver.report(engine.report(2))
+    engine.commit(2)
+    assert engine.run(driver, range(3, 5)) == [keep_of(3), keep_of(4)]
+    driver.finish()
+    state = read_journal(engine.root / "shared" / "query")
+    assert [state.decision_for(number).keep for number in range(5)] == [keep_of(n) for n in (0, 1, 1, 3, 4)]  # type: ignore[union-attr]
+    assert state.batches[2].keep == keep_of(1)
+
+
+def test_a_client_that_was_suspended_continues_with_the_batch_of_the_day(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark keeps the offsets of its last batches only, so the ones that were missed are gone."""
+    driver = engine.start()
+    engine.run(driver, range(2))
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.spark.connect.batch_lookup.PATIENCE_S", 0.05)
+        patch.setattr("penstock.spark.connect.batch_lookup.IMPATIENCE_S", 0.05)
+        patch.setattr(BatchTables, "is_planned", lambda *_: False)
+        for batch_id in range(2, 6):
+            engine.plan(batch_id)
+            assert engine.ask() == keep_of(1)
+            engine.report(batch_id)
+            engine.commit(batch_id)
+        for batch_id in range(5):
+            (engine.checkpoint / "offsets" / str(batch_id)).unlink()
+    for report in engine.reports[4:]:  # those before were lost
+        driver.report(json.dumps(report))
+    assert engine.run(driver, range(6, 8)) == [keep_of(6), keep_of(7)]
+    driver.finish()
+    state = read_journal(engine.root / "shared" / "query")
+    assert [state.decision_for(number).keep for number in range(2, 7)] == [keep_of(n) for n in (1, 1, 1, 1, 6)]  # type: ignore[union-attr]
+    assert sorted(state.batches) == [0, 1, 4, 5, 6, 7]
+    assert {number: record.keep for number, record in state.batches.items() if number in (4, 5)} == {4: keep_of(1), 5: keep_of(1)}

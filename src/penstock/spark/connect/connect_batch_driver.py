@@ -14,9 +14,10 @@ from penstock.decision import BatchEnded
 from penstock.decision.handover import ContinuedByBatch
 from penstock.drop.tables import BatchTable, KeepTable
 from penstock.filesystem import resolve
-from penstock.journal import Journal
+from penstock.journal import Journal, JournalState
 from penstock.journal.records import DecisionRecord
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.connect.batch_lookup import RETAINED
 from penstock.spark.connect.batch_tables import BatchTables
 from penstock.spark.connect.connect_gate import ConnectGate
 from penstock.spark.connect.listener import fetch_reports, read_observed
@@ -84,10 +85,8 @@ class ConnectBatchDriver(QueryDriver):
         open_tables = {name: gate.state.everything() for name, gate in self._gates.items()}
         self._tables.prepare([gate.place for gate in self._gates.values()], open_tables, is_new=self._next == 0)
         for batch_id in self._tables.list_batches():
-            found = self._tables.find(batch_id)
-            is_known = batch_id == self.open_batch or state.decision_for(batch_id) is not None
-            if found is not None and found.is_stand_in and not is_known:  # workers went on while no client was there
-                self._take_stand_in(batch_id, found.decided_for)
+            if self._counted_through < batch_id != self.open_batch:  # workers may have gone on while no client was there
+                self._take_stand_in(batch_id)
         if self.open_batch is not None:
             self._plan(self.open_batch)
         self.carry_out(self.core.get_ready())
@@ -149,9 +148,7 @@ class ConnectBatchDriver(QueryDriver):
         """Put the table of a batch in force, unless a worker was quicker."""
         if self._first is None:
             self._first = batch_id
-        found = self._tables.find(batch_id)
-        if found is not None and found.is_stand_in:
-            self._take_stand_in(batch_id, found.decided_for)
+        if self._take_stand_in(batch_id):
             return
         try:
             rows = self.guard("read the size of the batch", self._source.count_rows, batch_id)
@@ -160,24 +157,31 @@ class ConnectBatchDriver(QueryDriver):
             self._decided_for = batch_id if is_by_batch else None
         finally:  # Spark waits, also where the journal can't be written: then for the last table
             if not self._tables.offer(batch_id, self._in_force, self._decided_for):
-                found = self._tables.find(batch_id)
-                if found is not None and found.is_stand_in:
-                    self._take_stand_in(batch_id, found.decided_for)
+                self._take_stand_in(batch_id)
         self._tables.forget_before(batch_id)
 
-    def _take_stand_in(self, batch_id: int, decided_for: int | None) -> None:
-        """Journal what a worker has put in force, because no decision came: that of an earlier batch, or open gates."""
-        earlier = None if decided_for is None else self.journal.state.decision_for(decided_for)
+    def _take_stand_in(self, batch_id: int) -> bool:
+        """Journal what a worker has put in force, because no decision came: that of an earlier batch, or open gates.
+
+        Return whether one did.
+        """
+        found = self._tables.find(batch_id)
+        if found is None or not found.is_stand_in:
+            return False
+        state = self.journal.state
+        earlier = None if found.decided_for is None else find_decision(state, found.decided_for)
         if earlier is None:
             entries = {name: gate.state.entries(1.0) for name, gate in self._gates.items()}
             earlier = DecisionRecord(entries, 1.0)
         held = replace(earlier, batch_id=batch_id, controller=None, windows=None)
         self.warn(f"{self.label}: {LATE}")
-        known = self.journal.state.decision_for(batch_id)
+        known = state.decision_for(batch_id)
         if known is None or (known.gates, known.older) != (held.gates, held.older):
             self.append([held], None)
-        self._decided_for = decided_for
-        self.carry_out(self.core.confirm(held, self.now_s()))
+        if state.decision_for(batch_id + 1) is None:  # no later one is in force
+            self._decided_for = found.decided_for
+            self.carry_out(self.core.confirm(held, self.now_s()))
+        return True
 
     def _take_in(self, text: str) -> None:
         progress = Progress.parse(text, partial(self.checkpoint.starts, 0))
@@ -186,6 +190,9 @@ class ConnectBatchDriver(QueryDriver):
         batch_id, observed = progress.batch_id, read_observed(text)
         if self._counted_through >= 0 and (missing := name_batches(range(self._counted_through + 1, batch_id))):
             self.warn(f"{self.label}: {missing} ran while nobody listened; missing in the ledger")
+        self._next = max(self._next, batch_id + 1)  # this process may have been suspended
+        for number in range(max(self._counted_through + 1, batch_id - RETAINED), batch_id + 1):
+            self._take_stand_in(number)
         self._counted_through = batch_id
         self._source.take(progress, text)
         for gate in self._gates.values():
@@ -223,6 +230,12 @@ class ConnectBatchDriver(QueryDriver):
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=30)
         super().finish()
+
+
+def find_decision(state: JournalState, batch_id: int) -> DecisionRecord | None:
+    """Return the decision that a batch had: its own or, where that said the same and was not written, the last one before it."""
+    decided = (d for d in reversed(state.decisions) if d.batch_id is not None and d.batch_id <= batch_id)
+    return state.decision_for(batch_id) or next(decided, None)
 
 
 def name_batches(batches: range) -> str:
