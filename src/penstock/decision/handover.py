@@ -8,6 +8,7 @@ look up, for that one batch. The other way round there is nothing to look up: sl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from penstock.control.base import Controller, GateCount
 from penstock.decision.by_batch import ByBatch
@@ -21,6 +22,7 @@ from penstock.journal.state import JournalState
 __all__ = [
     "ContinuedByBatch",
     "find_first_uncounted",
+    "is_marked_by_arrival",
     "last_layout",
     "mark_by_arrival",
     "ran_by_batch",
@@ -42,6 +44,24 @@ def mark_by_arrival(layout: str | None = None, first_batch: int | None = None) -
     where that is known.
     """
     return DecisionRecord({}, 1.0, from_slot=0, layout=layout, first_batch=first_batch)
+
+
+def is_mark(decision: DecisionRecord) -> bool:
+    """Whether a decision is what a run by arrival begins with."""
+    return decision.batch_id is None and not decision.gates and not decision.is_shared
+
+
+def is_marked_by_arrival(state: JournalState) -> bool:
+    """Whether a journal says that a run by arrival has begun since the last decision by batch.
+
+    What else such a run leaves, its slots, may be in the journal without the mark, if a crash came between the two.
+
+    >>> by_batch, slot = DecisionRecord({"in": (0.5,)}, 0.5, batch_id=7), DecisionRecord({"in": (0.5,)}, 0.5, from_slot=9)
+    >>> [is_marked_by_arrival(JournalState(decisions=[by_batch, *then])) for then in ([], [slot], [mark_by_arrival(), slot])]
+    [False, False, True]
+    """
+    since = takewhile(lambda decision: decision.batch_id is None, reversed(state.decisions))
+    return any(map(is_mark, since))
 
 
 def find_first_uncounted(state: JournalState) -> int | None:
@@ -100,8 +120,7 @@ def ran_by_batch(state: JournalState, batch_id: int) -> bool:
     for decision in reversed(state.decisions):
         if decision.batch_id is not None:
             return decision.batch_id < batch_id
-        is_mark = not decision.gates and not decision.is_shared
-        if is_mark and (decision.first_batch is None or decision.first_batch <= batch_id):
+        if is_mark(decision) and (decision.first_batch is None or decision.first_batch <= batch_id):
             return False  # a run by arrival began there
     return False
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.control.base import GateCount
 from penstock.decision import BatchEnded, ByArrival
-from penstock.decision.handover import last_layout, mark_by_arrival, refuse_open_batch, was_by_arrival
+from penstock.decision.handover import is_marked_by_arrival, last_layout, mark_by_arrival, refuse_open_batch
 from penstock.journal import Journal
 from penstock.spark.gates import Gate
 from penstock.spark.kafka_source import SPARSE
@@ -50,8 +50,7 @@ class ReportedDriver(QueryDriver):
         super().check_journal(journal)
         state = journal.state
         refuse_open_batch(state, self.open_batch, self.label)
-        # Before anything is written: what is restored leaves decisions that look like a mark.
-        self._needs_mark = not was_by_arrival(state) or self.layout not in (None, last_layout(state))
+        self._needs_mark = not is_marked_by_arrival(state) or self.layout not in (None, last_layout(state))
         is_open = self.open_batch is not None or self.find_uncounted(state) is not None
         self.core.note_last_plan(self.last_planned_s, has_open_batch=is_open)
 
@@ -61,8 +60,10 @@ class ReportedDriver(QueryDriver):
 
     def listen(self, reports: Iterable[str]) -> None:
         """Begin to work on reports; those that came before the listener knew the query are given."""
-        # What Spark had committed before this run is counted at the start, or can't be.
-        self._done_through = max(*self.journal.state.batches, -1, -1 if self.last_committed is None else self.last_committed)
+        # What Spark had committed before this run is counted at the start, or can't be. Later batches run again, and count anew:
+        # with asynchronous progress tracking they have other rows than before.
+        counted = max(self.journal.state.batches, default=-1)
+        self._done_through = counted if self.first_batch is None else self.first_batch - 1
         self._thread.start()
         for text in reports:
             self.report(text)

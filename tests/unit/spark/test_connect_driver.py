@@ -77,6 +77,26 @@ def test_of_batches_before_this_run_no_report_is_missed(tmp_path: Path) -> None:
     assert sorted(driver.journal.state.batches) == [0, 6]
 
 
+def test_batches_that_run_again_are_counted_again(tmp_path: Path) -> None:
+    """With asynchronous progress tracking, Spark runs batches again that were counted, and they have other rows than before."""
+    counted = [BatchRecord(number, {"in": (99, 99)}) for number in range(6)]
+    driver = restart(tmp_path, mark_by_arrival(first_batch=0), *counted, last_committed=3)
+    driver.query = query_after(0)
+    driver.listen([report(4), report(5), report(6)])
+    driver.finish()
+    offered = {number: batch.gates["in"][0] for number, batch in driver.journal.state.batches.items()}
+    assert offered == {0: 99, 1: 99, 2: 99, 3: 99, 4: 10, 5: 10, 6: 10}
+
+
+def test_a_run_by_arrival_that_crashed_before_it_said_so_is_marked_by_the_next(tmp_path: Path) -> None:
+    """Its slots are in the journal without the mark: a batch that it never ran would count as decided by batch."""
+    by_batch, slots = DecisionRecord({"in": (0.5,)}, 0.5, batch_id=7), DecisionRecord({"in": (0.5,)}, 0.5, from_slot=70)
+    driver = restart(tmp_path, by_batch, slots, last_committed=7, controller=Backfill(Most(2.0)))
+    assert mark_by_arrival(first_batch=8) in driver.journal.state.decisions
+    assert not ran_by_batch(driver.journal.state, 8)
+    driver.finish()
+
+
 def query_after(batches: int) -> Any:
     done = [json.loads(report(number)) for number in range(batches)]
     status = {"isTriggerActive": True, "isDataAvailable": True}
