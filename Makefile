@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 VERSIONS ?= 3.5 4.0 4.1 4.2
 MATRIX := $(addprefix test-spark-,$(VERSIONS))
 
-.PHONY: demo demo-kafka test test-services test-matrix $(MATRIX) check docs bench clean java
+.PHONY: demo demo-kafka test test-services test-long test-matrix $(MATRIX) check docs bench clean java
 
 demo: $(READY) java
 	$(BIN)/penstock demo $(ARGS)
@@ -38,6 +38,11 @@ else
 	$(BIN)/python -m pytest tests/spark -m apart || status=1; \
 	exit $$status
 endif
+
+# What .ci/run has no time for: kills on clusters and of jobs with state, whole suites over Connect, lakehouse tables.
+test-long: $(READY) java
+	@tests/services/fetch_packages.sh
+	$(BIN)/python -m pytest tests/services -m long -rs $(ARGS)
 
 # The Spark tests on each older version, one after the other: make test-matrix VERSIONS="4.0 4.2" ARGS="-k gate".
 test-matrix:
