@@ -203,6 +203,62 @@ def test_a_client_that_dies_leaves_the_last_table_and_journals_it_later(engine: 
     assert [line for line in state.errors if LATE in line]
 
 
+def list_notes(engine: Engine) -> list[str]:
+    state = read_journal(engine.root / "shared" / "query")
+    return [line for line in state.errors if "ran while nobody listened" in line]
+
+
+def test_batches_before_the_first_count_are_missing_too(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client dies in the first batch that it has decided; what ran without a gate before is not missing."""
+    for batch_id in range(2):
+        engine.plan(batch_id)
+        engine.commit(batch_id)
+    driver = engine.start()
+    engine.plan(2)
+    engine.ask()
+    driver.finish()
+    engine.commit(2)
+    monkeypatch.setattr("penstock.spark.connect.batch_lookup.PATIENCE_S", 0.05)
+    engine.plan(3)
+    engine.ask()
+    engine.commit(3)
+    again = engine.start()
+    engine.run(again, range(4, 6))
+    again.finish()
+    assert sorted(read_journal(engine.root / "shared" / "query").batches) == [4, 5]
+    assert list_notes(engine) == ["query: batches 2 to 3 ran while nobody listened; missing in the ledger"]
+
+
+def test_a_first_batch_without_a_report_is_missing(engine: Engine) -> None:
+    """Whatever the journal has of it: this run has planned it."""
+    driver = engine.start()
+    driver.query = None  # nobody to fetch it from
+    with mock.patch.object(Journal, "append", side_effect=JournalError("the disk is full")):
+        engine.plan(0)
+        engine.ask()
+    engine.plan(1)
+    engine.ask()
+    driver.report(engine.report(1))
+    driver.finish()
+    assert sorted(read_journal(engine.root / "shared" / "query").batches) == [1]
+    assert list_notes(engine) == ["query: batch 0 ran while nobody listened; missing in the ledger"]
+
+
+def test_a_report_that_another_one_overtook_is_fetched(engine: Engine) -> None:
+    """The listener passes on the report of batch 1 while that of batch 0 is still being asked for."""
+    driver = engine.start()
+    query, driver.query = driver.query, None  # it has not started, as far as this process knows
+    for batch_id in range(2):
+        engine.plan(batch_id)
+        engine.ask()
+        engine.report(batch_id)
+    driver.query = query
+    driver.report(json.dumps(engine.reports[1]))
+    driver.finish()
+    assert sorted(read_journal(engine.root / "shared" / "query").batches) == [0, 1]
+    assert list_notes(engine) == []
+
+
 def test_a_worker_that_was_quicker_is_believed(engine: Engine) -> None:
     """The journal has the client's decision already; what the worker has put in force is written behind it."""
     driver = engine.start()
@@ -385,7 +441,8 @@ def test_a_client_that_was_suspended_continues_with_the_batch_of_the_day(engine:
             engine.commit(batch_id)
         for batch_id in range(5):
             (engine.checkpoint / "offsets" / str(batch_id)).unlink()
-    for report in engine.reports[4:]:  # those before were lost
+    del engine.reports[2:4]  # Spark keeps the last ones only, and these were lost
+    for report in engine.reports[2:]:
         driver.report(json.dumps(report))
     assert engine.run(driver, range(6, 8)) == [keep_of(6), keep_of(7)]
     driver.finish()

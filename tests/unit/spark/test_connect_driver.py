@@ -8,7 +8,6 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -20,6 +19,7 @@ from penstock.decision.backfill import Backfill
 from penstock.decision.handover import mark_by_arrival, ran_by_batch
 from penstock.errors import PenstockError
 from penstock.journal import BatchRecord, DecisionRecord, Journal
+from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.connect.connect_driver import ConnectDriver
 from penstock.spark.connect.listener import add_listener
 from tests.unit.spark.test_pipelines import build, report
@@ -66,15 +66,101 @@ def test_a_backfill_says_that_it_ran_by_arrival_before_it_decides(tmp_path: Path
     driver.finish()
 
 
-def test_of_batches_before_this_run_no_report_is_missed(tmp_path: Path) -> None:
-    """They were counted at the start, or it was said why not."""
+def list_notes(driver: ConnectDriver) -> list[str]:
+    return [line for line in driver.journal.state.errors if "ran while nobody listened" in line]
+
+
+def test_batches_that_ran_without_a_client_are_missing_in_the_ledger(tmp_path: Path) -> None:
+    """Some before this run, some in it."""
     driver = restart(tmp_path, mark_by_arrival(first_batch=0), BatchRecord(0, {"in": (10, 10)}), last_committed=3)
     driver.query = query_after(0)
-    with mock.patch.object(driver, "_recover") as recover:
-        driver.listen([report(6)])
+    driver.listen([report(6), report(7), report(9)])
+    driver.finish()
+    assert list_notes(driver) == [
+        "query: batches 1 to 5 ran while nobody listened; missing in the ledger",
+        "query: batch 8 ran while nobody listened; missing in the ledger",
+    ]
+    assert sorted(driver.journal.state.batches) == [0, 6, 7, 9]
+
+
+@pytest.mark.parametrize("records", [[mark_by_arrival(first_batch=2)], [DecisionRecord({"in": (0.5,)}, 0.5, batch_id=2)]])
+def test_of_a_run_that_was_never_counted_all_batches_are_missing(tmp_path: Path, records: list[DecisionRecord]) -> None:
+    """Those before it ran without a gate, or the journal does not know of them."""
+    driver = restart(tmp_path, *records, last_committed=4)
+    driver.query = query_after(0)
+    driver.listen([report(5)])
+    driver.finish()
+    assert list_notes(driver) == ["query: batches 2 to 4 ran while nobody listened; missing in the ledger"]
+
+
+def open_with_checkpoint(tmp_path: Path, batches: int) -> ConnectDriver:
+    """Return a driver that has opened its journal, with a checkpoint in which so many batches are committed."""
+    checkpoint = tmp_path / "checkpoint"
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True, exist_ok=True)
+        for number in range(batches):
+            (checkpoint / folder / str(number)).write_text("v1\n{}")
+    gate = build(tmp_path)
+    driver = ConnectDriver([gate], ByArrival([gate.state], Most(2.0), label="query"), checkpoint=Checkpoint(checkpoint))
+    driver.open_journal(str(tmp_path / "query"), None, is_new=False)
+    (checkpoint / "metadata").write_text('{"id": "job"}')  # as Spark does when the query starts
+    return driver
+
+
+def attach(driver: ConnectDriver, *reports: str) -> None:
+    query: Any = query_after(0)
+    query.id, query.recentProgress = "job", [json.loads(each) for each in reports]
+    query.lastProgress = query.recentProgress[-1] if reports else None
+    driver.attach(query)
+
+
+def test_a_run_that_dies_before_its_first_report_has_said_where_it_began(tmp_path: Path) -> None:
+    """Before Spark has made the checkpoint, it can't be told from one that this process does not see."""
+    first = open_with_checkpoint(tmp_path, 0)
+    attach(first)
+    first.finish()
+    assert first.journal.state.decisions[-1] == mark_by_arrival(first_batch=0)
+    second = open_with_checkpoint(tmp_path, 3)
+    attach(second, report(3))
+    second.finish()
+    assert list_notes(second) == ["query: batches 0 to 2 ran while nobody listened; missing in the ledger"]
+    assert sorted(second.journal.state.batches) == [3]
+
+
+def test_a_new_query_misses_no_batch_but_those_without_a_report(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "late").mkdir()
+    whole, late = open_with_checkpoint(tmp_path / "whole", 0), open_with_checkpoint(tmp_path / "late", 0)
+    attach(whole, report(0), report(1))
+    attach(late, report(2))
+    for driver in (whole, late):
         driver.finish()
-    assert [call.args for call in recover.call_args_list] == [(4,), (5,)]
-    assert sorted(driver.journal.state.batches) == [0, 6]
+    assert list_notes(whole) == []
+    assert list_notes(late) == ["query: batches 0 to 1 ran while nobody listened; missing in the ledger"]
+
+
+def test_what_ran_before_there_was_a_gate_is_not_missing(tmp_path: Path) -> None:
+    """Also where the checkpoint can't be seen."""
+    (tmp_path / "query").mkdir()
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "metadata").write_text('{"id": "job"}')
+    seen, unseen = open_with_checkpoint(tmp_path, 5), start(tmp_path / "unseen", None)
+    attach(seen, report(5))
+    attach(unseen, report(5))
+    for driver in (seen, unseen):
+        driver.finish()
+        assert list_notes(driver) == []
+        assert sorted(driver.journal.state.batches) == [5]
+
+
+def test_a_report_that_another_one_overtook_is_fetched(tmp_path: Path) -> None:
+    """The listener passes on the report of batch 1 while that of batch 0 is still being asked for."""
+    driver = open_with_checkpoint(tmp_path, 0)
+    driver.report(report(1))
+    attach(driver, report(0), report(1))
+    driver.finish()
+    assert sorted(driver.journal.state.batches) == [0, 1]
+    assert list_notes(driver) == []
 
 
 def test_batches_that_run_again_are_counted_again(tmp_path: Path) -> None:
@@ -85,7 +171,18 @@ def test_batches_that_run_again_are_counted_again(tmp_path: Path) -> None:
     driver.listen([report(4), report(5), report(6)])
     driver.finish()
     offered = {number: batch.gates["in"][0] for number, batch in driver.journal.state.batches.items()}
+    assert list_notes(driver) == []
     assert offered == {0: 99, 1: 99, 2: 99, 3: 99, 4: 10, 5: 10, 6: 10}
+
+
+def test_batches_that_were_counted_and_do_not_run_again_are_not_missing(tmp_path: Path) -> None:
+    """With asynchronous progress tracking, commits come late: what was counted may be committed after the checkpoint was read."""
+    counted = [BatchRecord(number, {"in": (99, 99)}) for number in range(6)]
+    driver = restart(tmp_path, mark_by_arrival(first_batch=0), *counted, last_committed=3)
+    driver.query = query_after(0)
+    driver.listen([report(7)])
+    driver.finish()
+    assert list_notes(driver) == ["query: batch 6 ran while nobody listened; missing in the ledger"]
 
 
 def test_a_run_by_arrival_that_crashed_before_it_said_so_is_marked_by_the_next(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -18,6 +19,7 @@ from penstock import Controller, Decision, Observation
 from penstock.control import KeepAll
 from penstock.errors import PenstockError
 from penstock.journal import DecisionRecord, Journal, read_journal
+from penstock.spark.connect.connect_driver import ConnectDriver
 from penstock.spark.connect.connect_gate import ConnectGate
 from penstock.spark.connect.pipelines import PipelineFollower, core_of_flow, is_in_pipeline, recall_slots
 from penstock.spark.driver_registry import DriverRegistry
@@ -72,6 +74,20 @@ def test_a_flow_is_counted_and_decided_from_its_first_report_on(tmp_path: Path) 
     assert [decision.gates["in"] for decision in state.decisions if decision.gates] == [(0.5,)]
     assert state.owner["job"] == "0123456789ab"
     assert state.owner["about"]["label"] == FLOW
+
+
+def test_of_a_flow_that_was_never_counted_all_batches_are_missing(tmp_path: Path) -> None:
+    """The process dies with the first report in its hands."""
+    follower, registry = follow(build(tmp_path))
+    with mock.patch.object(ConnectDriver, "_take_in"):
+        follower.take_over("r1", report(3))
+        registry.finish()
+    follower, registry = follow(build(tmp_path))
+    follower.take_over("r2", report(5, run="r2"))
+    registry.finish()
+    state = read_journal(tmp_path / f"{FLOW}-01234567")
+    assert state.errors == [f"{FLOW}: batches 3 to 4 ran while nobody listened; missing in the ledger"]
+    assert sorted(state.batches) == [5]
 
 
 def test_by_default_a_run_keeps_everything(tmp_path: Path) -> None:

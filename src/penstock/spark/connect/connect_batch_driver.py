@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.decision import BatchEnded
-from penstock.decision.handover import ContinuedByBatch
+from penstock.decision.handover import ContinuedByBatch, find_first_uncounted
 from penstock.drop.tables import BatchTable, KeepTable
 from penstock.filesystem import resolve
 from penstock.journal import Journal, JournalState
@@ -20,7 +20,8 @@ from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.connect.batch_lookup import RETAINED
 from penstock.spark.connect.batch_tables import BatchTables
 from penstock.spark.connect.connect_gate import ConnectGate
-from penstock.spark.connect.listener import fetch_reports, read_observed
+from penstock.spark.connect.listener import fetch_reports, fetch_reports_before, read_observed
+from penstock.spark.connect.missing_batches import find_missing, name_batches
 from penstock.spark.connect.reported_query import ReportedQuery
 from penstock.spark.progress import Progress
 from penstock.spark.query_driver import QueryDriver
@@ -183,13 +184,17 @@ class ConnectBatchDriver(QueryDriver):
             self.carry_out(self.core.confirm(held, self.now_s()))
         return True
 
-    def _take_in(self, text: str) -> None:
+    def _take_in(self, text: str, *, is_asked_for: bool = False) -> None:
+        """Take a report, after those of batches before it that Spark still has: they may not have come by themselves."""
+        if not is_asked_for:
+            for each in self.guard("ask for reports", fetch_reports_before, self.query, text, self._counted_through) or ():
+                self._take_in(each, is_asked_for=True)
         progress = Progress.parse(text, partial(self.checkpoint.starts, 0))
         if progress is None or progress.batch_id <= self._counted_through:
             return
         batch_id, observed = progress.batch_id, read_observed(text)
-        if self._counted_through >= 0 and (missing := name_batches(range(self._counted_through + 1, batch_id))):
-            self.warn(f"{self.label}: {missing} ran while nobody listened; missing in the ledger")
+        for missing in find_missing(self._counted_through + 1 or find_start(self.journal.state, self._first, batch_id), batch_id):
+            self.warn(f"{self.label}: {name_batches(missing)} ran while nobody listened; missing in the ledger")
         self._next = max(self._next, batch_id + 1)  # this process may have been suspended
         for number in range(max(self._counted_through + 1, batch_id - RETAINED), batch_id + 1):
             self._take_stand_in(number)
@@ -238,12 +243,11 @@ def find_decision(state: JournalState, batch_id: int) -> DecisionRecord | None:
     return state.decision_for(batch_id) or next(decided, None)
 
 
-def name_batches(batches: range) -> str:
-    """Return what a few batches in a row are called.
+def find_start(state: JournalState, planned: int | None, batch_id: int) -> int:
+    """Return where the counts of a query should have begun that has none: with its first decision, or what this run has planned.
 
-    >>> name_batches(range(3, 4)), name_batches(range(3, 6)), name_batches(range(3, 3))
-    ('batch 3', 'batches 3 to 5', '')
+    >>> find_start(JournalState(decisions=[DecisionRecord({}, 1.0, batch_id=2)]), 4, 6), find_start(JournalState(), None, 6)
+    (2, 6)
     """
-    if len(batches) < 2:
-        return f"batch {batches[0]}" if batches else ""
-    return f"batches {batches[0]} to {batches[-1]}"
+    known = (find_first_uncounted(state), planned, batch_id)
+    return min(number for number in known if number is not None)

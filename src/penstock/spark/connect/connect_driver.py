@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.control.base import GateCount
 from penstock.decision import ByArrival
+from penstock.decision.handover import find_first_uncounted, mark_by_arrival
 from penstock.drop.tables import KeepTable, slot_start_s
 from penstock.journal.records import DecisionRecord
+from penstock.spark.checkpoint import Checkpoint, find_open_batch
 from penstock.spark.connect.connect_gate import ConnectGate
-from penstock.spark.connect.listener import fetch_reports, read_observed, report_text
+from penstock.spark.connect.listener import fetch_reports, fetch_reports_before, read_observed, report_text
+from penstock.spark.connect.missing_batches import find_missing, name_batches
 from penstock.spark.progress import Progress
 from penstock.spark.query_driver import QueryDriver
 from penstock.spark.reported_driver import ReportedDriver
@@ -33,23 +36,55 @@ class ConnectDriver(ReportedDriver):
     """Takes a report per batch, which has the counts of its gates, and lets the core decide for the rows to come.
 
     What runs while no client listens is not counted: a batch can't be run again here. The ledger says which batches are missing.
+
+    Parameters
+    ----------
+    gates, core, siblings
+        As in ``QueryDriver``.
+    checkpoint
+        The query's, if it may be one that this process sees too.
     """
 
-    def __init__(self, gates: Sequence[ConnectGate], core: ByArrival, siblings: Mapping[str, QueryDriver] | None = None) -> None:
+    def __init__(
+        self,
+        gates: Sequence[ConnectGate],
+        core: ByArrival,
+        siblings: Mapping[str, QueryDriver] | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
         super().__init__(gates, core, siblings)  # type: ignore[arg-type] # they offer what is needed
         self._last_report_s = self.now_s()
         self._fetches = 0
         self._seen_gates = {gate.name: gate for gate in gates}
+        self._first_uncounted: int | None = None  # the first batch that should be in the ledger and is not
+        self._checkpoint = checkpoint
+        self.look_at_checkpoint = self._look
 
     def look_at_sources(self, df: DataFrame) -> None:
         """Nothing can be asked about them."""
+
+    def _look(self) -> None:
+        """Read what the checkpoint says, now that the journal is held; where it can't be seen, nobody knows."""
+        if self._checkpoint is not None:
+            self.open_batch = find_open_batch(self._checkpoint.store)
+            if self._checkpoint.query_id() is not None:
+                self.first_batch = max(self._checkpoint.list_committed(), default=-1) + 1
 
     def attach(self, query: StreamingQuery) -> None:
         """Start to control a query that is running."""
         self.query = query
         self.journal.claim(str(query.id))
+        if self.first_batch is None and self._checkpoint is not None and self._checkpoint.query_id() == str(query.id):
+            self.first_batch = 0  # Spark has just made the checkpoint; before that, nobody knew whether it can be seen
+            self.guard("say which batch is the first", self.journal.append, mark_by_arrival(first_batch=0))
         self._last_report_s = self.now_s()
         self.listen([report_text(progress) for progress in query.recentProgress])
+
+    def listen(self, reports: Iterable[str]) -> None:
+        """Begin to work on reports."""
+        known = (find_first_uncounted(self.journal.state), self.first_batch)
+        self._first_uncounted = min((number for number in known if number is not None), default=None)
+        super().listen(reports)
 
     def _run(self) -> None:
         while True:
@@ -106,10 +141,15 @@ class ConnectDriver(ReportedDriver):
                 "meanwhile may be judged otherwise when their batch is replayed"
             )
 
-    def _take_in(self, text: str) -> None:
+    def _take_in(self, text: str, *, is_asked_for: bool = False) -> None:
+        """Take a report, after those of batches before it that Spark still has: they may not have come by themselves."""
+        if not is_asked_for:
+            for each in self.guard("ask for reports", fetch_reports_before, self.query, text, self._done_through) or ():
+                self._take_in(each, is_asked_for=True)
         observed = read_observed(text)
         progress = Progress.parse(text)
         if progress is not None and progress.batch_id > self._done_through:
+            self._note_missing(progress.batch_id)
             for gate in self._seen_gates.values():
                 gate.see(observed)
                 if gate.unread:
@@ -124,10 +164,15 @@ class ConnectDriver(ReportedDriver):
             return None, {}
         return counts, {}
 
+    def _note_missing(self, batch_id: int) -> None:
+        """Say which batches before one are not counted. Those that an earlier run has counted may have run again since."""
+        first = batch_id if self._first_uncounted is None else self._first_uncounted
+        for batches in find_missing(first, batch_id, self.journal.state.batches):
+            self.warn(f"{self.label}: {name_batches(batches)} ran while nobody listened; missing in the ledger")
+        self._first_uncounted = batch_id + 1
+
     def _recover(self, batch_id: int) -> None:
         """A batch whose report never came can't be counted."""
-        if self._done_through >= 0:
-            self.warn(f"{self.label}: batch {batch_id} ran while nobody listened; it is missing in the ledger")
 
     def _read_first_offsets(self) -> Sequence[str | None]:
         """Nobody can be asked."""

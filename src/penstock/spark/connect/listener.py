@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["ConnectListener", "add_listener", "fetch_reports", "read_observed", "report_text"]
+__all__ = ["ConnectListener", "add_listener", "fetch_reports", "fetch_reports_before", "read_observed", "report_text"]
 
 
 class ConnectListener(StreamingQueryListener):
@@ -83,6 +83,17 @@ def fetch_reports(query: StreamingQuery, after: int) -> list[str]:
         return []
     texts = [report_text(progress) for progress in query.recentProgress]
     return [text for text in texts if json.loads(text)["batchId"] > after]
+
+
+def fetch_reports_before(query: StreamingQuery | None, text: str, after: int) -> list[str]:
+    """Ask for the reports of the batches between one and that of a report, if there are any.
+
+    They may have been sent before the listener knew the query, or come in another order: it asks for the first ones itself.
+    """
+    batch_id = int(json.loads(text)["batchId"])
+    if query is None or batch_id <= after + 1:
+        return []
+    return [each for each in fetch_reports(query, after) if json.loads(each)["batchId"] < batch_id]
 
 
 def read_observed(text: str) -> Mapping[str, Mapping[str, Any]]:

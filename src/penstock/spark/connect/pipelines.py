@@ -157,6 +157,7 @@ class PipelineFollower:
         label = self._registry.label(report.get("name"))
         core = self._build_core([gate.state for gate in gates], label=label, margin_s=MARGIN_S)
         driver = ConnectDriver(gates, core, self._registry.by_label)
+        driver.first_batch = int(report["batchId"])
         query: Any = PipelineQuery(report, driver.ended)
         with self._registry.enlist(driver):
             # A full refresh begins a flow anew, as another query: it counts its batches from 0 again.

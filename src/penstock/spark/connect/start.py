@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.control.base import Controller
@@ -14,7 +13,7 @@ from penstock.decision import ByArrival
 from penstock.decision.handover import ContinuedByBatch
 from penstock.errors import PenstockError
 from penstock.filesystem import resolve
-from penstock.spark.checkpoint import find_open_batch
+from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.connect.connect_batch_driver import ConnectBatchDriver
 from penstock.spark.connect.connect_driver import MARGIN_S, ConnectDriver
 from penstock.spark.connect.connect_gate import ConnectGate
@@ -111,7 +110,7 @@ def start_over_connect(
         driver: ConnectDriver | ConnectBatchDriver = _batch_driver(read, controller, label, settings, max_loss=max_loss)
     else:
         core = ByArrival([gate.state for gate in read], controller, label, max_loss=max_loss, margin_s=MARGIN_S)
-        driver = ConnectDriver(read, core, registry.by_label)
+        driver = ConnectDriver(read, core, registry.by_label, _find_checkpoint(settings.checkpoint))
     registry.refuse_taken_gates(driver)
     with registry.enlist(driver):
         if isinstance(driver, ConnectBatchDriver):
@@ -119,7 +118,6 @@ def start_over_connect(
             driver.open_journal(_journal_of(read, label), query_id, is_new=query_id is None)
             driver.begin()
         else:
-            driver.look_at_checkpoint = partial(_look_for_open_batch, driver, settings.checkpoint)
             driver.open_journal(_journal_of(read, label), None, is_new=False)
         if settings.checkpoint is None:
             driver.warn(f"{driver.label}: without checkpointLocation nothing is left of the query after a restart")
@@ -156,10 +154,11 @@ def _batch_driver(
     return ConnectBatchDriver(gates, core, settings.checkpoint, is_paced=settings.is_paced)
 
 
-def _look_for_open_batch(driver: ConnectDriver, checkpoint: str | None) -> None:
-    """By arrival, a batch that was decided by batch can't be replayed; where the checkpoint can't be seen, nobody knows."""
-    if checkpoint is not None and "://" not in checkpoint.removeprefix("file://"):
-        driver.open_batch = find_open_batch(resolve(checkpoint, "the checkpoint")[1])
+def _find_checkpoint(location: str | None) -> Checkpoint | None:
+    """Return the checkpoint, if this process may see it."""
+    if location is None or "://" in location.removeprefix("file://"):
+        return None
+    return Checkpoint(resolve(location, "the checkpoint")[1])
 
 
 def _has_exchange(writer: DataStreamWriter) -> bool:
