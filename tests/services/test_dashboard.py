@@ -306,8 +306,7 @@ def test_it_waits_for_journals_and_finds_one_of_many_by_its_name(browser: Chrome
 def test_a_network_is_drawn(page: Chrome) -> None:
     page.execute_script("[...document.querySelectorAll('nav.side button')].find(b => b.textContent.includes('Network')).click()")
     wait(lambda: page.find_elements("css selector", ".net svg [data-part=b2]"), "the drawing")
-    assert "node A" in text_of(page, ".net svg")
-    assert "plan 3" in text_of(page, "main")
+    wait(lambda: "node A" in text_of(page, ".net svg") and "plan 3" in text_of(page, "main"), "its texts")
 
 
 def test_nothing_is_asked_of_other_hosts_and_nothing_is_complained_about(page: Chrome, address: str) -> None:
