@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from penstock.errors import PenstockError
@@ -45,6 +45,14 @@ class Checkpoint:
     def list_planned(self) -> list[int]:
         """Return the batches whose offsets are logged: the committed ones, and perhaps one more."""
         return self._list_numbers("offsets")
+
+    def find_next(self) -> int:
+        """Return the batch that the next run begins with: the one that is planned and not committed, else a new one.
+
+        With asynchronous progress tracking, batches before the open one may have no commit. They don't run again.
+        """
+        planned, committed = max(self.list_planned(), default=-1), max(self.list_committed(), default=-1)
+        return planned if planned > committed else committed + 1
 
     def last_planned_s(self) -> float | None:
         """Return when Spark had planned its last batch: it has no row that arrived later.
@@ -98,13 +106,11 @@ class Checkpoint:
         total = 0
         for number in range(first + 1, last + 1):
             content = self._read(f"sources/{source}/{number}") or self._read(f"sources/{source}/{number}.compact")
-            for line in (content or "").splitlines()[1:]:
-                entry = json.loads(line)
-                if int(entry["batchId"]) == number:
-                    rows = rows_of_file(str(entry["path"]))
-                    if rows is None:
-                        return None
-                    total += rows
+            for path in _list_files(content or "", number):
+                rows = rows_of_file(path)
+                if rows is None:
+                    return None
+                total += rows
         return total
 
     def _first_offset(self, source: int) -> str | None:
@@ -120,6 +126,22 @@ class Checkpoint:
             return self.store.read(name).decode()
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+
+def _list_files(content: str, number: int) -> Iterator[str]:
+    r"""Yield the files of an entry of a file source's log. They come last: a compacted one has all files that were ever read.
+
+    >>> lines = ['{"path":"a","batchId":8}', '{"path":"b","batchId":9}', '{"path":"c","batchId":9}']
+    >>> list(_list_files("v1\n" + "\n".join(lines), 9)), list(_list_files("v1\n" + lines[0] + "\n", 8)), list(_list_files("", 0))
+    (['c', 'b'], ['a'], [])
+    """
+    end = len(content.rstrip())
+    while (start := content.rfind("\n", 0, end) + 1) > 0:  # the first line is the version
+        entry = json.loads(content[start:end])
+        if int(entry["batchId"]) != number:
+            return
+        yield str(entry["path"])
+        end = start - 1
 
 
 def parse_planned_s(content: str) -> float | None:

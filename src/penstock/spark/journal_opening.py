@@ -48,7 +48,7 @@ def open_journal(
         # Only once the journal is held: a job that had it, and has died since, may have run batches until then.
         committed.extend(known.list_committed())
         driver.open_batch, driver.last_committed = find_open_batch(store), max(committed, default=None)
-        driver.first_batch = max(committed, default=-1) + 1
+        driver.first_batch = known.find_next()
         driver.last_planned_s = known.last_planned_s() if logs_all_batches else None
 
     driver.look_at_checkpoint = look

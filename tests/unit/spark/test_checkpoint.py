@@ -44,14 +44,18 @@ def test_where_batches_were_not_logged_nobody_knows_when_the_last_was_planned(tm
 
 
 @pytest.mark.parametrize(
-    ("planned", "committed", "left_open"), [([], [], None), ([0], [], 0), ([0, 1], [0, 1], None), ([8, 9, 10], [8, 9], 10)]
+    ("planned", "committed", "left_open", "begins_with"),
+    [([], [], None, 0), ([0], [], 0, 0), ([0, 1], [0, 1], None, 2), ([8, 9, 10], [8, 9], 10, 10), ([5, 10], [5], 10, 10)],
 )
-def test_the_batch_that_was_left_open(tmp_path: Path, planned: list[int], committed: list[int], left_open: int | None) -> None:
+def test_the_batch_that_was_left_open(
+    tmp_path: Path, planned: list[int], committed: list[int], left_open: int | None, begins_with: int
+) -> None:
     for folder, numbers in (("offsets", planned), ("commits", committed)):
         (tmp_path / folder).mkdir()
         for number in numbers:
             (tmp_path / folder / f"{number}").touch()
     assert find_open_batch(str(tmp_path)) == left_open
+    assert Checkpoint(tmp_path).find_next() == begins_with
     assert find_open_batch(None) is None
 
 
