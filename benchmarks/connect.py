@@ -1,11 +1,12 @@
 """What a gate over public functions costs, per row against the classic gate, and per batch over Spark Connect.
 
-- Per row: the plan of ``gate`` (a range of longs with a timestamp, the gate by arrival with 200 decisions, the ``noop`` sink)
-  on one core, with the classic gate and with the one that Spark Connect gets. Both are in one session: the gate over public
-  functions is the same plan whichever way it reaches Spark. The best of several rounds counts, as in ``gate``.
+- Per row: the plans of ``gate`` (a range of longs with a timestamp, the ``noop`` sink) on one core, with the classic gate and
+  with the one that Spark Connect gets: by arrival with 200 decisions, and by batch with old rows shed first. All are in one
+  session: the gate over public functions is the same plan whichever way it reaches Spark. The best of several rounds counts,
+  as in ``gate``.
 - Per batch: a Spark Connect server of its own, and a streaming job of batches of 1,000 rows (``rate-micro-batch``, into
-  ``noop``) with the gate and without it, in turn. The time of an arm in a round is the median of the times that Spark
-  reports for its batches (``triggerExecution``), without the first ones; the median round counts.
+  ``noop``) without the gate and with it, by arrival and by batch, in turn. The time of an arm in a round is the median of the
+  times that Spark reports for its batches (``triggerExecution``), without the first ones; the median round counts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.gate import apply_gate, base_rows, scan, spread_decisions
+from benchmarks.gate import apply_gate, base_rows, scan, shed_old_rows, spread_decisions
 from benchmarks.support.protocol import Say
 from benchmarks.support.results import Bar, Result, Row
 from benchmarks.support.timing import best_of, pin_to_one_core
@@ -52,6 +53,8 @@ def run(*, quick: bool, say: Say) -> Result:
             "plain scan": base,
             "classic gate": apply_gate(base, "classic", arrival="arrival", identity=("id",), is_bounded=False),
             "gate over public functions": _apply_public_gate(base, scratch),
+            "classic gate, by batch": apply_gate(base, "ages", by="batch", arrival="arrival", identity=("id",)),
+            "gate over public functions, by batch": _apply_gate_by_batch(base, scratch),
         }
         times_s = best_of({name: scan(df) for name, df in arms.items()}, rounds=3 if quick else 7, warm_up=3)
     table: list[Row] = [
@@ -60,15 +63,13 @@ def run(*, quick: bool, say: Say) -> Result:
     say("batches over Spark Connect")
     batches_ms = _time_batches(_QUICK_ROUNDS if quick else _ROUNDS)
     table += [{"arm": name, "ns per row": None, "ms per batch": time_ms} for name, time_ms in batches_ms.items()]
-    ratio = times_s["gate over public functions"] / times_s["classic gate"]
-    return Result(
-        "connect",
-        table,
-        [
-            Bar.at_most("gate over public functions / classic gate, time per row", ratio, _MAX_RATIO),
-            Bar.at_most("with the gate - without, ms per batch", batches_ms["gated"] - batches_ms["plain"], _MAX_ADDED_MS),
-        ],
-    )
+    bars = []
+    for what, way in (("", "by arrival"), (", by batch", "by batch")):
+        ratio = times_s[f"gate over public functions{what}"] / times_s[f"classic gate{what}"]
+        added_ms = batches_ms[way] - batches_ms["plain"]
+        bars.append(Bar.at_most(f"gate over public functions / classic gate, {way}, time per row", ratio, _MAX_RATIO))
+        bars.append(Bar.at_most(f"with the gate {way} - without, ms per batch", added_ms, _MAX_ADDED_MS))
+    return Result("connect", table, bars)
 
 
 def _apply_public_gate(df: DataFrame, scratch: Path) -> DataFrame:
@@ -79,6 +80,25 @@ def _apply_public_gate(df: DataFrame, scratch: Path) -> DataFrame:
     gate = ConnectGate(df.sparkSession, specification, df.schema, str(scratch))
     spread_decisions(gate.state, time.time())
     gate.publish(gate.state.tables())
+    return gate.apply(df)
+
+
+def _apply_gate_by_batch(df: DataFrame, scratch: Path) -> DataFrame:
+    from penstock.spark.connect.batch_tables import BatchTables, directory_of, place_of  # noqa: PLC0415 - needs Spark
+    from penstock.spark.connect.connect_gate import ConnectGate  # noqa: PLC0415
+    from penstock.spark.gates import GateSpecification  # noqa: PLC0415
+
+    specification = GateSpecification(name="public by batch", arrival="arrival", identity=("id",))
+    gate = ConnectGate(df.sparkSession, specification, df.schema, str(scratch))
+    offsets, directory = scratch / "offsets", directory_of(str(scratch), "query")
+    place = place_of(directory, gate.name)
+    gate.read_batches_from(place)
+    gate.set_how(by_arrival=False)
+    tables = BatchTables(directory, offsets)
+    tables.prepare({gate.name: place}, {}, 0)
+    offsets.mkdir()
+    (offsets / "0").touch()  # batch 0 runs
+    tables.offer(0, {gate.name: shed_old_rows(gate.state)[0]}, 0)
     return gate.apply(df)
 
 
@@ -111,10 +131,10 @@ class _Job:
         rows = self._spark.readStream.format("rate-micro-batch").options(**options).load()
         checkpoint = str(self._scratch / f"checkpoint{number}")
         with Shedder("1 min", controller="keep-all", journal=self._scratch / f"journal{number}") as shedder:
-            if arm == "gated":
+            if arm != "plain":
                 rows = shedder.gate(rows, name="in", arrival="timestamp", identity="value")
             writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
-            query = shedder.start(writer) if arm == "gated" else writer.start()
+            query = writer.start() if arm == "plain" else shedder.start(writer, by="batch" if arm == "by batch" else "arrival")
             times = _collect_times(query)
             query.stop()
         return statistics.median(times[_WARM_UP:])
@@ -136,9 +156,9 @@ def _main(scratch: str, rounds: str) -> None:
     spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     try:
         job = _Job(spark, Path(scratch))
-        times: dict[str, list[float]] = {"plain": [], "gated": []}
+        times: dict[str, list[float]] = {"plain": [], "by arrival": [], "by batch": []}
         for number in range(int(rounds) + 1):
-            for arm in ("plain", "gated") if number % 2 else ("gated", "plain"):
+            for arm in times if number % 2 else reversed(times):
                 time_ms = job.run(arm)
                 if number:  # the first round compiles the code
                     times[arm].append(time_ms)

@@ -23,7 +23,7 @@ arms:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,14 +32,14 @@ from benchmarks.support.results import Bar, Result, Row
 from benchmarks.support.timing import best_of, pin_to_one_core
 from penstock.decision.gate_state import SlotGate
 from penstock.drop.priorities import Priorities
-from penstock.drop.tables import slot_of, to_micros
+from penstock.drop.tables import KeepTable, slot_of, to_micros
 from penstock.spark.fresh_session import fresh_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["apply_gate", "base_rows", "plot", "run", "scan", "spread_decisions"]
+__all__ = ["apply_gate", "base_rows", "plot", "run", "scan", "shed_old_rows", "spread_decisions"]
 
 _ROWS, _QUICK_ROWS, _PYTHON_SHARE = 30_000_000, 5_000_000, 10
 _DECISIONS = 200
@@ -112,7 +112,6 @@ def _native_arms(spark: SparkSession, rows: int) -> dict[str, DataFrame]:
 
 def apply_gate(df: DataFrame, name: str, by: str = "arrival", **options: Any) -> DataFrame:
     """Put a classic gate on rows, with keeps around one half."""
-    from penstock.journal.records import OlderRows  # noqa: PLC0415
     from penstock.spark.gates import GateSpecification, build_gate  # noqa: PLC0415 - needs Spark
 
     now_s = time.time()
@@ -123,13 +122,21 @@ def apply_gate(df: DataFrame, name: str, by: str = "arrival", **options: Any) ->
         gate.publish(state.put_in_force(state.entries(0.5)))
         return kept
     if by == "batch":
-        older = OlderRows(to_micros(now_s - _SPAN_S / 2), state.entries(0.0))
-        gate.publish(state.put_in_force(state.entries(1.0), older, to_micros(now_s)))
+        gate.publish(shed_old_rows(state))
         return kept
     gate.set_how(by_arrival=True)
     spread_decisions(state, now_s)
     gate.publish(state.tables())
     return kept
+
+
+def shed_old_rows(state: SlotGate) -> Sequence[KeepTable]:
+    """Put a decision by batch in force that keeps the newer half of the span; return its tables."""
+    from penstock.journal.records import OlderRows  # noqa: PLC0415
+
+    now_s = time.time()
+    older = OlderRows(to_micros(now_s - _SPAN_S / 2), state.entries(0.0))
+    return state.put_in_force(state.entries(1.0), older, to_micros(now_s))
 
 
 def spread_decisions(state: SlotGate, now_s: float) -> None:
