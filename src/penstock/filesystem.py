@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from penstock.errors import PenstockError
 
-__all__ = ["DirectoryLock", "find_holder", "is_locked", "resolve", "write_aside", "write_atomically"]
+__all__ = ["DirectoryLock", "FileLock", "find_holder", "is_locked", "resolve", "write_aside", "write_atomically"]
 
 _NUMBERS = itertools.count()  # threads of one process must not share a temporary file
 
@@ -80,11 +80,11 @@ def write_aside(path: Path, content: bytes, *, durable: bool) -> Path:
     return temporary
 
 
-class DirectoryLock:
-    """Holds a local directory for one process, until ``release`` or the end of the process."""
+class FileLock:
+    """Holds a local file for one process, until ``release`` or the end of the process."""
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / "lock"
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._handle: int | None = None
 
     def acquire(self) -> bool:
@@ -112,6 +112,13 @@ class DirectoryLock:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+
+class DirectoryLock(FileLock):
+    """Holds a local directory, by a file in it."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory / "lock")
 
 
 def find_holder(directory: Path) -> bool | None:

@@ -233,11 +233,13 @@ class ContinuedByBatch(ByBatch):
         self._is_by_slots = event.batch_id == self._open_batch
         if self._is_by_slots:
             return [Publish(gate.name, gate.tables()) for gate in self._slot_gates]
+        # The engine may plan the next batch before it is heard that the open one has ended.
+        left = [] if self._open_batch is None else self.close_batch(self._open_batch)
         if event.batch_id == self._repeated_batch:
             self._repeated_batch = None
             if repeated := self.repeat(event.batch_id):
-                return repeated
-        return [self._postpone(instruction) for instruction in super().plan_batch(event)]
+                return [*left, *repeated]
+        return [*left, *(self._postpone(instruction) for instruction in super().plan_batch(event))]
 
     def _postpone(self, instruction: Instruction) -> Instruction:
         """Don't wait for a decision that says what holds already."""

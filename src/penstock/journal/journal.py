@@ -89,6 +89,11 @@ class Journal:
         """The directory."""
         return self._writer.store.location
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is another job's by now, or may be: closed, or held by a lease that has expired."""
+        return self._writer.is_lost
+
     def claim(self, owner: str) -> None:
         """Say whose journal it is.
 

@@ -163,6 +163,11 @@ class QueuedWriter(JournalWriter):
             self._entries.remove(entry)
             self._keep(entry)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the journal is another job's by now, or may be."""
+        return super().is_lost or self._fenced is not None or not self._lease.is_fresh
+
     def _hurry(self) -> None:
         """Let nothing linger, and wait a moment until what is there is written."""
         with self._changed:

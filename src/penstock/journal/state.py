@@ -101,6 +101,11 @@ class JournalState:
                 break
         return None
 
+    def decisions_after(self, batch_id: int) -> list[DecisionRecord]:
+        """Return the decisions for later batches, in the order of these; the later one if there are two for a batch."""
+        later = {each.batch_id: each for each in self.decisions if each.batch_id is not None and each.batch_id > batch_id}
+        return [later[number] for number in sorted(later)]
+
     def totals(self) -> dict[str, tuple[int, int]]:
         """Return (offered, kept) per gate since the journal began."""
         totals = dict(self.folded_gates)

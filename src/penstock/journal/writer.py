@@ -86,6 +86,11 @@ class JournalWriter(ABC):
     def close(self) -> None:
         """Write what is left and give the journal back; a second call does nothing."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the journal is another job's by now, or may be."""
+        return self._is_closed
+
     def check_open(self) -> None:
         """Refuse to write to a journal that was given back: another job may have it by now."""
         if self._is_closed:

@@ -25,6 +25,7 @@ from penstock.spark.connect.batch_lookup import create_once, file_of, find_table
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(batch_lookup, "PATIENCE_S", 0.3)
     monkeypatch.setattr(batch_lookup, "IMPATIENCE_S", 0.05)
+    monkeypatch.setattr(batch_lookup, "_INSISTENCE_S", 0.1)
     (tmp_path / "offsets").mkdir()
     (tmp_path / "batches").mkdir()
     return tmp_path
@@ -62,7 +63,12 @@ def test_without_a_decision_the_last_one_holds_and_stays(place: Path) -> None:
     decide(place, 3, [3], 3)
     plan(place, 4)
     assert find(place) == {"in": [3]}
-    assert read_file(file_of(str(place / "batches"), 4)) == {"decided_for": 3, "is_stand_in": True, "tables": {"in": [3]}}
+    assert read_file(file_of(str(place / "batches"), 4)) == {
+        "decided_for": 3,
+        "is_stand_in": True,
+        "client": None,
+        "tables": {"in": [3]},
+    }
     assert not decide(place, 4, [4], 4), "the client comes too late"
     assert find(place) == {"in": [3]}
     plan(place, 5)

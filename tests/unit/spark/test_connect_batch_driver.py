@@ -104,9 +104,9 @@ class Engine:
 
     def start(self, controller: Controller | None = None) -> ConnectBatchDriver:
         gate = build(self.root / "shared")
-        gate.set_how(by_arrival=False)
         core = ContinuedByBatch([gate.state], controller or InTurn(2.0), label="query", slot_gates=[gate.state])
         driver = ConnectBatchDriver([gate], core, str(self.checkpoint))
+        gate.set_how(by_arrival=False)
         driver.open_journal(str(self.root / "shared" / "query"), "job", is_new=False)
         driver.begin()
         driver.query = Query(self.reports)  # type: ignore[assignment]
@@ -433,7 +433,7 @@ def test_a_client_that_was_suspended_continues_with_the_batch_of_the_day(engine:
     with monkeypatch.context() as patch:
         patch.setattr("penstock.spark.connect.batch_lookup.PATIENCE_S", 0.05)
         patch.setattr("penstock.spark.connect.batch_lookup.IMPATIENCE_S", 0.05)
-        patch.setattr(BatchTables, "is_planned", lambda *_: False)
+        patch.setattr(driver, "_plan_next", lambda: None)
         for batch_id in range(2, 6):
             engine.plan(batch_id)
             assert engine.ask() == keep_of(1)

@@ -4,6 +4,8 @@ A scalar subquery calls the function that ``make_lookup`` returns before any of 
 the batch's offsets, so the newest entry of that log says which batch it is. The client sees it too, decides, and creates the file
 of the batch (``batch_tables``); the function waits for it. If it does not come, the client may be gone, and the job must go on:
 the function creates the file itself, with the table of the batch before. Whoever creates it first has decided, for replays too.
+
+Files may lie on a mount that fails for a moment, that shows a file before it is whole, or that is full.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ __all__ = [
     "TABLE_SCHEMA",
     "create_once",
     "file_of",
+    "find_stand_in",
+    "find_tables",
+    "list_numbers",
     "make_lookup",
     "read_file",
 ]
@@ -37,7 +42,9 @@ FIRST = "first.json"
 PATIENCE_S = 2.0
 """How long a batch waits for its decision."""
 IMPATIENCE_S = 0.25
-"""How long it waits if the batch before has waited in vain."""
+"""How long it waits if the batch before has waited in vain, and no client has come since."""
+_INSISTENCE_S = 1.0
+"""How long something is asked for that a mount does not give, or not whole."""
 RETAINED = 64
 """Files of so many batches stay. The journal has what is older, for a checkpoint that is set back that far."""
 _POLL_S = 0.002
@@ -54,7 +61,7 @@ def make_lookup(place: str, gate: str) -> Callable[[int], tuple[Any, ...] | None
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
     def look_up(_: int) -> tuple[Any, ...] | None:
-        where = read_file(place)
+        where = insist(lambda: read_file(place))
         tables = None if where is None else find_tables(where["offsets"], where["batches"])
         table = None if tables is None else tables.get(gate)
         return None if table is None else tuple(table)
@@ -62,36 +69,61 @@ def make_lookup(place: str, gate: str) -> Callable[[int], tuple[Any, ...] | None
     return look_up
 
 
+def insist(call: Callable[[], Any]) -> Any:
+    """Return what a call returns, once it does: a mount may fail for a moment. ``None`` if it goes on failing."""
+    end_s = time.monotonic() + _INSISTENCE_S
+    while True:
+        with contextlib.suppress(OSError):
+            found = call()
+            if found is not None or time.monotonic() > end_s:
+                return found
+        if time.monotonic() > end_s:
+            return None
+        time.sleep(_POLL_S)
+
+
 def find_tables(offsets: str, batches: str) -> dict[str, Any] | None:
     """Return the tables of the batch that was planned last, by gate."""
-    with contextlib.suppress(OSError):
-        planned = list_numbers(offsets)
-        if planned:
-            content = wait_for(batches, max(planned))
-            return None if content is None else dict(content["tables"])
-    return None
+    planned = insist(lambda: list_numbers(offsets))
+    content = wait_for(batches, max(planned)) if planned else None
+    return None if content is None else dict(content["tables"])
 
 
 def wait_for(batches: str, batch_id: int) -> dict[str, Any] | None:
     """Return the file of a batch, once it is there; create it if nobody does."""
-    path, started_s, patience_s = file_of(batches, batch_id), time.monotonic(), None
-    while True:
-        content = read_file(path)
-        if content is not None:
-            return content
-        if patience_s is None:
-            before = read_file(file_of(batches, batch_id - 1))
-            patience_s = IMPATIENCE_S if before is not None and before["is_stand_in"] else PATIENCE_S
-        if time.monotonic() - started_s > patience_s:
-            break
+    path, started_s, before = file_of(batches, batch_id), time.monotonic(), None
+    while (content := read_file(path)) is None:
+        before = before or read_file(file_of(batches, batch_id - 1))
+        if time.monotonic() - started_s > _find_patience(batches, before):
+            return _stand_in(batches, batch_id)
         time.sleep(_POLL_S)
-    stand_in = find_stand_in(batches, batch_id)
+    return content
+
+
+def _find_patience(batches: str, before: dict[str, Any] | None) -> float:
+    """Return how long a batch waits: not for long where the one before had to stand in, and no client has come since."""
+    if before is None or not before["is_stand_in"]:
+        return PATIENCE_S
+    client = (read_file(f"{batches}/{FIRST}") or {}).get("client")
+    return IMPATIENCE_S if client == before.get("client") else PATIENCE_S
+
+
+def _stand_in(batches: str, batch_id: int) -> dict[str, Any] | None:
+    """Create the file of a batch that nobody has decided about, and return it, or what somebody else was quicker to create."""
+    stand_in, path = find_stand_in(batches, batch_id), file_of(batches, batch_id)
     if stand_in is None:
         return None
-    create_once(path, stand_in)
+    try:
+        if not create_once(path, stand_in):
+            content: dict[str, Any] | None = insist(lambda: read_file(path))
+            if content is not None:
+                return content
+            replace(path, stand_in)  # whoever began to write it has died
+    except OSError:
+        return read_file(path) or stand_in  # a client that finds no file knows that this is what held
     with contextlib.suppress(OSError):  # the client, which does that, may be gone for long
         Path(file_of(batches, batch_id - RETAINED - 1)).unlink(missing_ok=True)
-    return read_file(path)
+    return read_file(path) or stand_in
 
 
 def find_stand_in(batches: str, batch_id: int) -> dict[str, Any] | None:
@@ -99,12 +131,13 @@ def find_stand_in(batches: str, batch_id: int) -> dict[str, Any] | None:
 
     One that was judged by slots says nothing about other batches.
     """
-    for earlier in sorted(list_numbers(batches), reverse=True):
+    first: dict[str, Any] | None = insist(lambda: read_file(f"{batches}/{FIRST}"))
+    told = {"is_stand_in": True, "client": None if first is None else first.get("client")}
+    for earlier in sorted(insist(lambda: list_numbers(batches)) or (), reverse=True):
         content = read_file(file_of(batches, earlier)) if earlier < batch_id else None
         if content is not None and content["decided_for"] is not None:
-            return {**content, "is_stand_in": True}
-    first = read_file(f"{batches}/{FIRST}")
-    return None if first is None else {**first, "is_stand_in": True}
+            return {**content, **told}
+    return None if first is None else {**first, **told}
 
 
 def file_of(batches: str, batch_id: int) -> str:
@@ -132,8 +165,8 @@ def create_once(path: str, content: dict[str, Any], *, durable: bool = True) -> 
 
     It appears whole where the filesystem has hard links. Elsewhere, a file that is not whole yet is not read.
     """
-    text, target = json.dumps(content, separators=(",", ":")), Path(path)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    text, target = _encode(content), Path(path)
+    temporary = _name_aside(target)
     try:
         _write_new(temporary, text, durable=durable)
         try:
@@ -151,10 +184,32 @@ def create_once(path: str, content: dict[str, Any], *, durable: bool = True) -> 
     return True
 
 
+def replace(path: str, content: dict[str, Any]) -> None:
+    """Put a file in the place of another."""
+    temporary = _name_aside(Path(path))
+    _write_new(temporary, _encode(content), durable=True)
+    temporary.replace(path)
+
+
+def _encode(content: dict[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _name_aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+
+
 def _write_new(path: Path, text: str, *, durable: bool) -> None:
-    with path.open("x", encoding="utf-8") as stream:
-        stream.write(text)
-        if durable:
-            stream.flush()
-            with contextlib.suppress(OSError):  # where it can't be asked for, closing must do
-                os.fsync(stream.fileno())
+    """Write a file that must not be there yet, or leave none."""
+    stream = path.open("x", encoding="utf-8")
+    try:
+        with stream:
+            stream.write(text)
+            if durable:
+                stream.flush()
+                with contextlib.suppress(OSError):  # where it can't be asked for, closing must do
+                    os.fsync(stream.fileno())
+    except OSError:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise

@@ -16,9 +16,9 @@ from penstock.drop.tables import BatchTable, KeepTable
 from penstock.filesystem import resolve
 from penstock.journal import Journal, JournalState
 from penstock.journal.records import DecisionRecord
-from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.checkpoint import Checkpoint, find_open_batch
 from penstock.spark.connect.batch_lookup import RETAINED
-from penstock.spark.connect.batch_tables import BatchTables
+from penstock.spark.connect.batch_tables import BatchTables, directory_of, place_of
 from penstock.spark.connect.connect_gate import ConnectGate
 from penstock.spark.connect.listener import fetch_reports, fetch_reports_before, read_observed
 from penstock.spark.connect.missing_batches import find_missing, name_batches
@@ -57,12 +57,18 @@ class ConnectBatchDriver(QueryDriver):
         _, local = resolve(checkpoint, "the checkpoint")
         self.checkpoint = Checkpoint(local)
         self.look_at_checkpoint = self._look
-        self._tables = BatchTables(gates[0].place.with_name(f"{self.label.encode().hex()}.query"), Path(local) / "offsets")
+        directory = directory_of(gates[0].directory, self.label)
+        self._places = {name: place_of(directory, name) for name in self._gates}
+        for name, gate in self._gates.items():
+            gate.read_batches_from(self._places[name])
+        self._tables = BatchTables(directory, Path(local) / "offsets")
         self._in_force: dict[str, KeepTable] = {name: gate.state.everything() for name, gate in self._gates.items()}
         self._decided_for: int | None = None  # the batch whose decision is in force
         self._next = 0  # the batch that Spark plans next
         self._first: int | None = None  # the first batch that this run has planned
         self._counted_through = -1
+        self._unoffered: set[int] = set()  # batches whose tables could not be written
+        self._owed: set[int] = set()  # batches that had other tables than the journal says, and it could not be told
         warn = (lambda reason: self.warn(f"{self.label}: {reason}")) if core.controller.sheds else None
         self._source = ReportedQuery(self.checkpoint, is_paced=is_paced, warn=warn)
         self._reports: queue.Queue[str | None] = queue.Queue()
@@ -72,19 +78,19 @@ class ConnectBatchDriver(QueryDriver):
 
     def _look(self) -> None:
         """Read what the checkpoint says, now that the journal is held."""
-        planned, committed = self.checkpoint.list_planned(), self.checkpoint.list_committed()
-        self.last_committed = max(committed, default=None)
-        self._next = max(planned, default=-1) + 1
-        self.open_batch = self._next - 1 if planned and planned[-1] > max(committed, default=-1) else None
-        self.first_batch = max(committed, default=-1) + 1
+        self.last_committed = max(self.checkpoint.list_committed(), default=None)
+        self.open_batch, self.first_batch = find_open_batch(self.checkpoint.store), self.checkpoint.find_next()
+        self._next = self.first_batch if self.open_batch is None else self.open_batch + 1
 
     def begin(self) -> None:
         """The query is about to start: its first batch must find its table. Then watch for the next ones."""
         state = self.journal.state
-        self._counted_through = max(state.batches, default=-1)
+        # What Spark has not committed runs again, perhaps with other rows: after a power cut, or if the checkpoint was set back.
+        assert self.first_batch is not None  # noqa: S101 - the checkpoint was looked at
+        self._counted_through = min(max(state.batches, default=-1), self.first_batch - 1)
         self._source.continue_from(state.rows_per_byte())
         open_tables = {name: gate.state.everything() for name, gate in self._gates.items()}
-        self._tables.prepare([gate.place for gate in self._gates.values()], open_tables, is_new=self._next == 0)
+        self._tables.prepare(self._places, open_tables, self._next)
         for batch_id in self._tables.list_batches():
             if self._counted_through < batch_id != self.open_batch:  # workers may have gone on while no client was there
                 self._take_stand_in(batch_id)
@@ -116,15 +122,20 @@ class ConnectBatchDriver(QueryDriver):
             try:
                 text = self._reports.get(timeout=_POLL_S)
             except queue.Empty:
-                if self._tables.is_planned(self._next):
-                    self.guard("set the table of a batch", self._plan_next)
+                self.guard("set the table of a batch", self._plan_next)
                 continue
             if text is None:
                 return
             self.guard("take in a batch", self._take_in, text)
 
     def _plan_next(self) -> None:
-        batch_id, self._next = self._next, self._next + 1
+        """Plan the batch that Spark is about to run, if it is."""
+        batch_id = self._tables.find_planned(self._next)
+        if batch_id is None:
+            return
+        if batch_id > self._next or batch_id - 1 in self._unoffered:  # workers may think that nobody is here
+            self.guard("let the next batch wait", self._tables.announce)
+        self._next = batch_id + 1
         self.guard("wait for the report of a batch", self._await_report, batch_id - 1)
         self._plan(batch_id)
 
@@ -149,7 +160,7 @@ class ConnectBatchDriver(QueryDriver):
         """Put the table of a batch in force, unless a worker was quicker."""
         if self._first is None:
             self._first = batch_id
-        if self._take_stand_in(batch_id):
+        if self._take_stand_in(batch_id) or self._tables.is_planned(batch_id + 1):  # it has ended by now
             return
         try:
             rows = self.guard("read the size of the batch", self._source.count_rows, batch_id)
@@ -157,8 +168,11 @@ class ConnectBatchDriver(QueryDriver):
             is_by_batch = all(isinstance(table, BatchTable) for table in self._in_force.values())
             self._decided_for = batch_id if is_by_batch else None
         finally:  # Spark waits, also where the journal can't be written: then for the last table
-            if not self._tables.offer(batch_id, self._in_force, self._decided_for):
-                self._take_stand_in(batch_id)
+            if not self.journal.is_lost:  # else the batch may be another process's
+                self._unoffered.add(batch_id)  # until a file is there
+                if not self._tables.offer(batch_id, self._in_force, self._decided_for):
+                    self._take_stand_in(batch_id)
+                self._unoffered.discard(batch_id)
         self._tables.forget_before(batch_id)
 
     def _take_stand_in(self, batch_id: int) -> bool:
@@ -167,8 +181,12 @@ class ConnectBatchDriver(QueryDriver):
         Return whether one did.
         """
         found = self._tables.find(batch_id)
+        if found is None and batch_id in self._unoffered:  # the worker could not write it either
+            found = self._tables.find_stand_in(batch_id)
         if found is None or not found.is_stand_in:
             return False
+        if batch_id >= self._next - 1:
+            self.guard("let the next batch wait", self._tables.announce)
         state = self.journal.state
         earlier = None if found.decided_for is None else find_decision(state, found.decided_for)
         if earlier is None:
@@ -176,10 +194,12 @@ class ConnectBatchDriver(QueryDriver):
             earlier = DecisionRecord(entries, 1.0)
         held = replace(earlier, batch_id=batch_id, controller=None, windows=None)
         self.warn(f"{self.label}: {LATE}")
-        known = state.decision_for(batch_id)
+        known, later = state.decision_for(batch_id), state.decisions_after(batch_id)
         if known is None or (known.gates, known.older) != (held.gates, held.older):
-            self.append([held], None)
-        if state.decision_for(batch_id + 1) is None:  # no later one is in force
+            self._owed.add(batch_id)  # until it is journaled
+            self.append([held, *later], None)
+        self._owed.discard(batch_id)
+        if not later:  # none is in force
             self._decided_for = found.decided_for
             self.carry_out(self.core.confirm(held, self.now_s()))
         return True
@@ -196,8 +216,8 @@ class ConnectBatchDriver(QueryDriver):
         for missing in find_missing(self._counted_through + 1 or find_start(self.journal.state, self._first, batch_id), batch_id):
             self.warn(f"{self.label}: {name_batches(missing)} ran while nobody listened; missing in the ledger")
         self._next = max(self._next, batch_id + 1)  # this process may have been suspended
-        for number in range(max(self._counted_through + 1, batch_id - RETAINED), batch_id + 1):
-            self._take_stand_in(number)
+        for number in sorted({*self._owed, *range(max(self._counted_through + 1, batch_id - RETAINED), batch_id + 1)}):
+            self.guard("journal what held in a batch", self._take_stand_in, number)
         self._counted_through = batch_id
         self._source.take(progress, text)
         for gate in self._gates.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from penstock.control.base import GateCount
@@ -59,16 +60,24 @@ class ConnectDriver(ReportedDriver):
         self._first_uncounted: int | None = None  # the first batch that should be in the ledger and is not
         self._checkpoint = checkpoint
         self.look_at_checkpoint = self._look
+        self._tables = ExitStack()  # held while the query runs
 
     def look_at_sources(self, df: DataFrame) -> None:
         """Nothing can be asked about them."""
 
     def _look(self) -> None:
-        """Read what the checkpoint says, now that the journal is held; where it can't be seen, nobody knows."""
+        """Now that the journal is held: take the tables, which lie elsewhere, and read the checkpoint, where it can be seen."""
+        for gate in self._seen_gates.values():
+            self._tables.enter_context(gate.hold_table())
         if self._checkpoint is not None:
             self.open_batch = find_open_batch(self._checkpoint.store)
             if self._checkpoint.query_id() is not None:
-                self.first_batch = max(self._checkpoint.list_committed(), default=-1) + 1
+                self.first_batch = self._checkpoint.find_next()
+
+    def finish(self) -> None:
+        """The query has ended: give everything back."""
+        super().finish()
+        self._tables.close()
 
     def attach(self, query: StreamingQuery) -> None:
         """Start to control a query that is running."""

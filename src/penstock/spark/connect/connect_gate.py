@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -16,7 +18,6 @@ from penstock.drop.tables import KeepTable, to_micros
 from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.errors import PenstockError
 from penstock.spark.connect.batch_table_filter import BatchTableFilter
-from penstock.spark.connect.batch_tables import place_of
 from penstock.spark.connect.detection import is_connect
 from penstock.spark.connect.public_filter import Counts, number_in
 from penstock.spark.connect.slot_filter import SlotFilter
@@ -52,11 +53,9 @@ class ConnectGate:
         self.key_types = key_types(schema, unit) if isinstance(unit, WholeKeys) else ()
         self._file = TableFile(f"{directory}/tables/{specification.name.encode().hex()}.json", self.state.ring.columns)
         self._file.prepare(self.state.tables()[0])
-        self.place = place_of(directory, specification.name)
-        """Where Spark's Python workers read where the tables of batches are."""
-        given = (self.specification, schema, self.state.shares.count, to_micros(time.time()))
-        self._by_arrival = SlotFilter(*given, self._file)
-        self._by_batch = BatchTableFilter(*given, str(self.place))
+        self._given = (self.specification, schema, self.state.shares.count, to_micros(time.time()))
+        self._by_arrival = SlotFilter(*self._given, self._file)
+        self._by_batch: BatchTableFilter | None = None
         self._filter: SlotFilter | BatchTableFilter = self._by_arrival
         self._choose: Any = lambda _: None
         self._seen: tuple[Counts, Counts] | None = None
@@ -81,9 +80,14 @@ class ConnectGate:
         self._choose = lambda chosen: choice.choose(chosen.apply(df))
         return choice.to_df(df)
 
+    def read_batches_from(self, place: Path) -> None:
+        """Say in which file Spark's Python workers read where the tables of a query's batches are, before it starts by batch."""
+        self._by_batch = BatchTableFilter(*self._given, str(place))
+
     def set_how(self, *, by_arrival: bool) -> None:
         """Say how decisions take effect here, before a query starts."""
         chosen = self._by_arrival if by_arrival else self._by_batch
+        assert chosen is not None  # noqa: S101 - the driver by batch has said where it reads
         if chosen is not self._filter:
             self._choose(chosen)
             self._filter = chosen
@@ -93,6 +97,10 @@ class ConnectGate:
     def publish(self, tables: Sequence[KeepTable]) -> None:
         """Put a table of slots in force for every batch that starts from now on."""
         self._file.write(tables[0])
+
+    def hold_table(self) -> AbstractContextManager[None]:
+        """Keep the table of slots for this process, while a query reads it."""
+        return self._file.hold(self.name)
 
     def see(self, observed: Mapping[str, Mapping[str, Any]]) -> None:
         """Take what a batch's observations counted, by name."""

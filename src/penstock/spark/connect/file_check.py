@@ -20,21 +20,24 @@ if TYPE_CHECKING:
 __all__ = ["check_files"]
 
 
-def check_files(gate: ConnectGate, checkpoint: str) -> None:
+def check_files(gate: ConnectGate, tables: Path, checkpoint: str) -> None:
     """Raise, in one line that says what would be right, if one of them can't see the tables of batches or the checkpoint.
 
-    A file in the checkpoint tells whether Spark means the same directory by its path: Spark reads the file by the path as the
-    user gave it, which may be one on its default filesystem.
+    ``tables`` is where the tables of batches lie, which workers write where no client does. A file in the checkpoint tells
+    whether Spark means the same directory by its path. Spark reads it by the path as the user gave it, which may be one on its
+    default filesystem.
     """
     token = uuid.uuid4().hex
     _, local = resolve(checkpoint, "the checkpoint")
     mark = f"penstock-{token}.txt"
-    with _written(gate.place.with_name(mark), token) as beside, _written(Path(local) / mark, token) as inside:
-        for path, option in ((beside, "journal="), (inside, "checkpointLocation")):
-            if token not in _ask_worker(gate, path):
+    with _written(tables / mark, token) as beside, _written(Path(local) / mark, token) as inside:
+        for path, option, writes in ((beside, "journal=", True), (inside, "checkpointLocation", False)):
+            answer = _ask_worker(gate, path, writes=writes)
+            if token not in answer:
                 raise PenstockError(
-                    f"by='batch' over Spark Connect needs directories that Spark's Python workers see too, and they don't see "
-                    f"{path.parent}: mount the place of {option} there as well, or leave by= out"
+                    f"by='batch' over Spark Connect needs directories that Spark's Python workers see too, and they can't "
+                    f"{'write to' if writes else 'read'} {path.parent} ({answer}): mount the place of {option} there as "
+                    "well, or leave by= out"
                 )
         try:
             read = gate.spark.read.text(f"{checkpoint}/{mark}").collect()
@@ -61,9 +64,9 @@ def _written(path: Path, content: str) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def _ask_worker(gate: ConnectGate, path: Path) -> str:
-    """Return what a worker reads in a file, or why it can't."""
-    probe = F.udf(_make_probe(str(path)), "string", useArrow=False)
+def _ask_worker(gate: ConnectGate, path: Path, *, writes: bool) -> str:
+    """Return what a worker reads in a file, or why it can't, or why it can't make another one beside it."""
+    probe = F.udf(_make_probe(str(path), writes=writes), "string", useArrow=False)
     try:
         rows = gate.spark.range(0, 1, numPartitions=1).select(probe("id").alias("answer")).collect()
     except Exception as error:
@@ -75,14 +78,20 @@ def _ask_worker(gate: ConnectGate, path: Path) -> str:
     return str(rows[0]["answer"])
 
 
-def _make_probe(path: str) -> Callable[[int], str]:
+def _make_probe(path: str, *, writes: bool) -> Callable[[int], str]:
     def probe(_: int) -> str:
-        from pathlib import Path as File  # noqa: PLC0415 - this runs in a worker
+        import os  # noqa: PLC0415 - this runs in a worker
 
         try:
-            return File(path).read_text(encoding="utf-8")
+            with open(path, encoding="utf-8") as stream:  # noqa: PTH123 - as above
+                content = stream.read()
+            if writes:
+                with open(f"{path}.worker", "x", encoding="utf-8"):  # noqa: PTH123
+                    pass
+                os.unlink(f"{path}.worker")  # noqa: PTH108
         except OSError as error:
             return str(error)
+        return content
 
     probe.__module__ = "__main__"  # so that its code travels, and not the name of a module that may not be there
     return probe

@@ -14,6 +14,7 @@ from penstock.decision.handover import ContinuedByBatch
 from penstock.errors import PenstockError
 from penstock.filesystem import resolve
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.connect.batch_tables import directory_of
 from penstock.spark.connect.connect_batch_driver import ConnectBatchDriver
 from penstock.spark.connect.connect_driver import MARGIN_S, ConnectDriver
 from penstock.spark.connect.connect_gate import ConnectGate
@@ -150,7 +151,7 @@ def _batch_driver(
         raise PenstockError("asyncProgressTrackingEnabled starts batches before their offsets are logged: leave by='batch' out")
     slot_gates = [gate.state for gate in gates]
     core = ContinuedByBatch(slot_gates, controller, label, max_loss=max_loss, slot_gates=slot_gates)
-    check_files(gates[0], settings.checkpoint)
+    check_files(gates[0], directory_of(gates[0].directory, label), settings.checkpoint)
     return ConnectBatchDriver(gates, core, settings.checkpoint, is_paced=settings.is_paced)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +15,16 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from penstock.drop.tables import SCALE, SLOTS, KeepTable, round_up
 from penstock.errors import PenstockError
-from penstock.filesystem import resolve, write_atomically
+from penstock.filesystem import FileLock, resolve, write_atomically
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["TableFile"]
 
+_HELD: dict[Path, tuple[FileLock, int]] = {}
+"""The locks of files that queries of this process read, with the number of these."""
+_HOLDING = threading.Lock()
 _SCHEMA = "oldest bigint, last bigint, thresholds array<bigint>"
 _DIGITS = len(f"{SCALE:.0f},")
 
@@ -59,6 +65,33 @@ class TableFile:
         except OSError as error:
             raise PenstockError(f"the table of a gate can't be written to {self._path}: {error.strerror}") from error
 
+    @contextlib.contextmanager
+    def hold(self, gate: str) -> Iterator[None]:
+        """Keep the file for the queries of this process.
+
+        Raises
+        ------
+        PenstockError
+            If another process has it: its gate of the same name would read the same table.
+        """
+        with _HOLDING:
+            lock, users = _HELD.get(self._path, (FileLock(self._path.with_suffix(".lock")), 0))
+            if not users and not _is_ours(lock):
+                raise PenstockError(
+                    f"the table of gate {gate!r}, {self._path}, is in use by another job: give the gate another name, "
+                    "or each job a journal= of its own"
+                )
+            _HELD[self._path] = (lock, users + 1)
+        try:
+            yield
+        finally:
+            with _HOLDING:
+                lock, users = _HELD.pop(self._path)
+                if users > 1:
+                    _HELD[self._path] = (lock, users - 1)
+                else:
+                    lock.release()
+
     def write(self, table: KeepTable) -> None:
         """Replace the table. Queries read it from their next batch on."""
         thresholds = (round_up(table.keeps) * SCALE).astype(np.int64)  # whole numbers, as the classic gate compares them
@@ -77,3 +110,10 @@ class TableFile:
         """Return the table as a struct column: the oldest slot, the number of the last one, and all keeps times ``SCALE``."""
         rows = spark.read.schema(_SCHEMA).json(str(self._path))
         return rows.select(F.struct("oldest", "last", "thresholds")).scalar()
+
+
+def _is_ours(lock: FileLock) -> bool:
+    try:
+        return lock.acquire()
+    except OSError:  # a mount without locks
+        return True
