@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from penstock import Priorities, WholeKeys
 from penstock.drop.tables import SLOT_SHIFT, SLOTS
 from penstock.journal.records import OlderRows
-from penstock.spark.connect.batch_tables import BatchTables
+from penstock.spark.connect.batch_tables import BatchTables, place_of
 from penstock.spark.connect.connect_gate import ConnectGate
 from penstock.spark.gates import GateSpecification, build_gate
 
@@ -153,9 +153,11 @@ def test_by_batch_too(name: str, spark: SparkSession, rows: DataFrame, tmp_path:
     specification = GateSpecification("g", "arrival", is_bounded=False, **options)
     classic, gated = build_gate(rows, specification, BASE_S)
     public = ConnectGate(spark, specification, rows.schema, str(tmp_path))
+    place = place_of(tmp_path / "batches", "g")
+    public.read_batches_from(place)
     public.set_how(by_arrival=False)
     files = BatchTables(tmp_path / "batches", tmp_path / "offsets")
-    files.prepare([public.place], {}, is_new=True)
+    files.prepare({"g": place}, {}, 0)
     (tmp_path / "offsets").mkdir()
     columns = ["number", *(["w"] if specification.weight_column else [])]
     classic.set_how(by_arrival=False)
@@ -183,6 +185,7 @@ def test_by_batch_too(name: str, spark: SparkSession, rows: DataFrame, tmp_path:
 def test_a_batch_without_a_table_keeps_everything_and_says_so(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
     specification = GateSpecification("g", "arrival", identity=("number",), is_bounded=False)
     public = ConnectGate(spark, specification, rows.schema, str(tmp_path))
+    public.read_batches_from(tmp_path / "nowhere")
     public.set_how(by_arrival=False)
     reading = count_public(public, rows)
     assert public.unread == ROWS
