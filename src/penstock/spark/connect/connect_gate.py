@@ -25,12 +25,16 @@ from penstock.spark.connect.table_file import TableFile
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.row_filter import hashed_unit, key_types
 from penstock.spark.gates.specification import GateSpecification
+from penstock.spark.versions import find_internals, minor_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["ConnectGate", "build_connect_gate"]
+
+_OLDEST = (4, 0)
+"""Before it, Spark Connect had no scalar subqueries for DataFrames, which is how a gate reads its table."""
 
 
 class ConnectGate:
@@ -135,8 +139,20 @@ def build_connect_gate(df: DataFrame, specification: GateSpecification, director
             "over Spark Connect the shedder needs journal=, a directory that both this process and Spark see: "
             "tables and journals lie there"
         )
+    _check_server(df.sparkSession)
     gate = ConnectGate(df.sparkSession, specification, df.schema, directory)
     return gate, gate.apply(df)
+
+
+def _check_server(spark: SparkSession) -> None:
+    """Warn of a server of a version that was never tested, and refuse one that is too old."""
+    version = spark.version  # the server's, which may be another one than the client's
+    if minor_version(version) < _OLDEST:
+        raise PenstockError(
+            f"over Spark Connect Penstock needs a server of Spark {'.'.join(map(str, _OLDEST))} or later, "
+            f"and this one is Spark {version}: use a classic Spark session"
+        )
+    find_internals(version)
 
 
 def _refuse_options(specification: GateSpecification) -> None:
