@@ -69,6 +69,8 @@ def list_refusals(spark: SparkSession, root: Path) -> dict[str, str]:
     gated = shedder.gate(rows, name="in", arrival="timestamp")
     writer = gated.writeStream.format("noop")
     windows = WholeWindows("timestamp", "10s")
+    late = gated.writeStream.format("noop").option("checkpointLocation", str(root / "late"))
+    late = late.option("asyncProgressTrackingEnabled", "true")
     alone = rows.writeStream.format("noop").start()
     options: dict[str, Any] = {"key": "value", "delay_target": "2s", "columns": "value", "returns": "bigint"}
     aware = load_aware(abs, **options)
@@ -82,6 +84,7 @@ def list_refusals(spark: SparkSession, root: Path) -> dict[str, str]:
         "write": lambda: shedder.write(gated, "parquet", root / "out"),
         "by batch without checkpoint": lambda: shedder.start(writer, by="batch"),
         "by batch far away": lambda: shedder.start(writer.option("checkpointLocation", "s3a://bucket/cp"), by="batch"),
+        "by batch with late offsets": lambda: shedder.start(late, by="batch"),
         "neither": lambda: shedder.start(writer, by="hand"),
         "no gate": lambda: shedder.start(rows.writeStream.format("noop")),
         "static": lambda: shedder.gate(spark.range(3), arrival="id"),

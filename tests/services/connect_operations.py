@@ -42,7 +42,7 @@ class Arm(NamedTuple):
         return f"{what}_{self.by}_{int(10 * self.keep)}"
 
 
-ARMS = (Arm("arrival", 1.0), Arm("arrival", 0.5), Arm("batch", 0.5))
+ARMS = (Arm("arrival", 1.0), Arm("arrival", 0.5), Arm("batch", 1.0), Arm("batch", 0.5))
 
 
 def join_streams(df: DataFrame) -> DataFrame:
@@ -76,9 +76,12 @@ SETTINGS = {
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     },
 }
-OUTPUTS = ("toTable", "once", "several outputs")
+BACKFILL = "a backfill that a controller would shed"
+ASYNCHRONOUS = "asynchronous progress tracking"
+OUTPUTS = {"toTable": ARMS, "once": ARMS, "several outputs": ARMS, ASYNCHRONOUS: ARMS[:2], BACKFILL: ARMS[::2]}
+"""By batch, asynchronous progress tracking is refused; a backfill keeps everything."""
 ALL = (*JOBS, *OUTPUTS)
-SOME = ("dropDuplicates", "stream-stream join", "applyInPandasWithState", "nested columns and variants", *OUTPUTS[::2])
+SOME = ("dropDuplicates", "stream-stream join", "applyInPandasWithState", "nested columns and variants", *OUTPUTS)
 
 
 def compare_operations(spark: SparkSession, root: Path, names: Sequence[str]) -> dict[str, str]:
@@ -101,15 +104,15 @@ def _read(spark: SparkSession, root: Path) -> DataFrame:
     return spark.readStream.schema(classic.SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(root / "files"))
 
 
-def _gate(spark: SparkSession, root: Path, name: str, arm: Arm) -> tuple[Shedder, DataFrame]:
+def _gate(spark: SparkSession, root: Path, name: str, arm: Arm, *, is_backfill: bool = False) -> tuple[Shedder, DataFrame]:
     """Return a shedder whose query of that name keeps a share of all rows, and the rows behind its gate."""
     directory = root / "journals" / name
     if arm == Arm("arrival", 0.5):
         journal = Journal(directory / name)
         journal.append(DecisionRecord({"in": (arm.keep,)}, arm.keep, from_slot=0))
         journal.close()
-    controller = Half(60.0) if arm == Arm("batch", 0.5) else KeepAll(60.0)
-    shedder = Shedder("60s", controller=controller, journal=directory, backfill="shed")
+    controller = Half(60.0) if arm == Arm("batch", 0.5) or is_backfill else KeepAll(60.0)
+    shedder = Shedder("60s", controller=controller, journal=directory, **({} if is_backfill else {"backfill": "shed"}))
     return shedder, shedder.gate(_read(spark, root), name="in", identity="id", arrival="t")
 
 
@@ -154,20 +157,26 @@ def _compare_job(spark: SparkSession, root: Path, job: Job, mode: str) -> str:
 
 def _compare_output(spark: SparkSession, root: Path, kind: str) -> str:
     """Rows in a table or in files are those that the gate must have kept, each once."""
-    for arm in ARMS:
+    for arm in OUTPUTS[kind]:
         name = arm.name(kind.replace(" ", ""))
-        shedder, gated = _gate(spark, root, name, arm)
+        shedder, gated = _gate(spark, root, name, arm, is_backfill=kind == BACKFILL)
         with shedder:
             query = _start(shedder, gated, name, kind, root, arm.by)
+            if kind == ASYNCHRONOUS:  # it can't be with availableNow
+                query.processAllAvailable()
+                query.stop()
             query.awaitTermination(300)
             if (failure := query.exception()) is not None:
                 return str(failure).splitlines()[0]
         if wrong := _wrong_counts(root, name, arm.keep, batches=1 if kind == "once" else classic.FILES):
             return wrong
+        decided = [decision.gates for decision in read_journal(root / "journals" / name / name).decisions]
+        if kind == BACKFILL and any(share < 1.0 for gates in decided for share in gates.get("in", ())):
+            return f"{name} decided to shed"
         expected = list(range(ROWS)) if arm.keep == 1.0 else KEPT
         outputs = [f"{name}_one", f"{name}_two"] if kind == "several outputs" else [name]
         for output in outputs:
-            read = spark.table(output) if kind == "toTable" else spark.read.parquet(str(root / "out" / output))
+            read = spark.table(output) if kind in ("toTable", ASYNCHRONOUS) else spark.read.parquet(str(root / "out" / output))
             if sorted(row[0] for row in read.select("id").collect()) != expected:
                 return f"{output} has other rows than were kept"
     return "fine"
@@ -185,7 +194,10 @@ def _start(shedder: Shedder, gated: DataFrame, name: str, kind: str, root: Path,
         if by == "arrival":
             return shedder.foreach_batch(gated, write, checkpoint=checkpoint, name=name, trigger={"availableNow": True})
         return shedder.start(writer.foreachBatch(write).trigger(availableNow=True), by=by)
-    if kind == "once":
-        return shedder.start(writer.option("path", f"{out}/{name}").trigger(once=True), by=by)
+    if kind == ASYNCHRONOUS:
+        return shedder.start(writer.format("memory").option("asyncProgressTrackingEnabled", "true"), by=by)
+    if kind in ("once", BACKFILL):
+        trigger: dict[str, Any] = {"once" if kind == "once" else "availableNow": True}
+        return shedder.start(writer.option("path", f"{out}/{name}").trigger(**trigger), by=by)
     gated.sparkSession.sql(f"CREATE TABLE {name} ({classic.SCHEMA}) USING parquet")
     return shedder.start(writer.trigger(availableNow=True), by=by, table=name)

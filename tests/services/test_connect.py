@@ -196,6 +196,7 @@ def test_what_cannot_be_had_is_refused_and_all_rows_pass_at_keep_1(tmp_path: Pat
     assert "there is no write()" in said["write"]
     assert "needs checkpointLocation" in said["by batch without checkpoint"]
     assert "a checkpoint that this process sees, got s3a://bucket/cp" in said["by batch far away"]
+    assert "starts batches before their offsets are logged: leave by='batch' out" in said["by batch with late offsets"]
     assert said["neither"] == "by must be 'batch' or 'arrival', got 'hand'"
     assert "reads no gate" in said["no gate"]
     assert "streaming DataFrame is needed" in said["static"]
