@@ -9,19 +9,25 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from penstock import Controller, Decision, Observation, PenstockError, Priorities, Shedder, WholeWindows, load_aware
+from penstock import Controller, Decision, Observation, PenstockError, Priorities, Shedder, WholeKeys, WholeWindows, load_aware
 from penstock.errors import JournalError
 from tests.services.connect_operations import compare_operations
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 RATE = 1_000
 """A row per millisecond, so the arrival of a row is that of the first one and its number."""
 KEEPS = (1.0, 0.5, 0.25, 0.75)
 KEYS = 7
+USERS = 97
+LATER = 15 * USERS
+"""A row on the left goes with the one on the right that has its key and comes so many rows later: mostly in another batch."""
 
 
 class InTurn(Controller):
@@ -31,35 +37,61 @@ class InTurn(Controller):
         return Decision(KEEPS[observation.batch_id % len(KEEPS)])
 
 
-def run(
-    spark: SparkSession, root: Path, batches: int, *, has_state: bool = False, by: Literal["batch", "arrival"] = "arrival"
-) -> None:
+def read_rate(spark: SparkSession) -> DataFrame:
+    return spark.readStream.format("rate").option("rowsPerSecond", RATE).option("numPartitions", 2).load()
+
+
+def run(spark: SparkSession, root: Path, batches: int, what: str) -> None:
     """Run until so many batches are in the ledger: files of rows or, with state, a function that writes all totals so far."""
-    totals = str(root / "totals")
     shedder = Shedder("2s", controller=InTurn(2.0), journal=root / "journal")
-    rows = spark.readStream.format("rate").option("rowsPerSecond", RATE).option("numPartitions", 2).load()
-    gated = shedder.gate(rows, name="in", arrival="timestamp", identity="value", weight_column="weight")
-    writer = gated.writeStream.format("parquet").option("path", str(root / "sink")).queryName("job")
-    writer = writer.option("checkpointLocation", str(root / "checkpoint"))
     with shedder:
-        if has_state:
-            offset = F.unix_micros("timestamp") - F.col("value") * (1_000_000 // RATE)  # the arrival of the first row
-            sums = {"rows": F.count("*"), "sum": F.sum("value"), "first": F.min(offset), "last": F.max(offset)}
-            counted = gated.groupBy((F.col("value") % KEYS).alias("key")).agg(*(what.alias(name) for name, what in sums.items()))
-            query = shedder.foreach_batch(
-                counted,
-                lambda df, number: df.write.mode("overwrite").parquet(totals),
-                checkpoint=root / "checkpoint",
-                name="job",
-                output_mode="complete",
-            )
+        if what == "run-with-state":
+            query = start_totals(shedder, gate_rows(shedder, spark), root)
         else:
-            query = shedder.start(writer, by=by)
-        goal = batches + len(shedder.report().table)
-        while len(shedder.report().table) < goal:
+            df = join_pairs(shedder, spark) if what == "run-join" else gate_rows(shedder, spark)
+            writer = df.writeStream.format("parquet").option("path", str(root / "sink")).queryName("job")
+            writer = writer.option("checkpointLocation", str(root / "checkpoint"))
+            query = shedder.start(writer, by="arrival" if what == "run" else "batch")
+        goal = batches + count_ended(shedder)
+        while count_ended(shedder) < goal:
             if (failure := query.exception()) is not None:
                 raise failure
             time.sleep(0.1)
+
+
+def count_ended(shedder: Shedder) -> int:
+    return len(set(shedder.report().table["batch_id"].to_pylist()))
+
+
+def gate_rows(shedder: Shedder, spark: SparkSession) -> DataFrame:
+    return shedder.gate(read_rate(spark), name="in", arrival="timestamp", identity="value", weight_column="weight")
+
+
+def start_totals(shedder: Shedder, gated: DataFrame, root: Path) -> Any:
+    totals = str(root / "totals")
+    offset = F.unix_micros("timestamp") - F.col("value") * (1_000_000 // RATE)  # the arrival of the first row
+    sums = {"rows": F.count("*"), "sum": F.sum("value"), "first": F.min(offset), "last": F.max(offset)}
+    counted = gated.groupBy((F.col("value") % KEYS).alias("key")).agg(*(what.alias(name) for name, what in sums.items()))
+    return shedder.foreach_batch(
+        counted,
+        lambda df, number: df.write.mode("overwrite").parquet(totals),
+        checkpoint=root / "checkpoint",
+        name="job",
+        output_mode="complete",
+    )
+
+
+def join_pairs(shedder: Shedder, spark: SparkSession) -> DataFrame:
+    """Pairs of rows with one key: both gates keep it or drop it."""
+    sides = []
+    for name in ("left", "right"):
+        columns = {"value": F.col("value"), "key": F.col("value") % USERS, "t": F.col("timestamp")}
+        side = read_rate(spark).select(*(column.alias(f"{name}_{part}") for part, column in columns.items()))
+        side = side.withWatermark(f"{name}_t", "5 seconds")
+        sides.append(shedder.gate(side, name=name, arrival=f"{name}_t", unit=WholeKeys(f"{name}_key")))
+    pairs = f"left_key = right_key AND right_value = left_value + {LATER}"
+    near = "right_t BETWEEN left_t AND left_t + INTERVAL 5 SECONDS"  # so state does not grow
+    return sides[0].join(sides[1], F.expr(f"{pairs} AND {near}")).select("left_value")
 
 
 def list_refusals(spark: SparkSession, root: Path) -> dict[str, str]:
@@ -175,10 +207,8 @@ def main() -> None:
     root, what = Path(sys.argv[1]), sys.argv[2]
     spark = SparkSession.builder.remote(os.environ.get("SPARK_REMOTE", "local[2]")).getOrCreate()
     spark.conf.set("spark.sql.shuffle.partitions", "2")
-    if what in ("run", "run-with-state", "run-by-batch"):
-        run(
-            spark, root, int(sys.argv[3]), has_state=what == "run-with-state", by="batch" if what == "run-by-batch" else "arrival"
-        )
+    if what in ("run", "run-with-state", "run-by-batch", "run-join"):
+        run(spark, root, int(sys.argv[3]), what)
     elif what == "operations":
         (root / "answer.json").write_text(json.dumps(compare_operations(spark, root, sys.argv[3:])))
     else:

@@ -26,10 +26,11 @@ from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SlotRing
 from penstock.errors import JournalError
 from penstock.journal import JournalState, read_journal
-from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.checkpoint import Checkpoint, find_open_batch
+from penstock.spark.connect.connect_batch_driver import find_decision
 from penstock.testing.connect_server import ConnectServer
 
-from .connect_job import KEYS, RATE
+from .connect_job import KEYS, LATER, RATE, USERS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -101,10 +102,10 @@ def test_state_has_the_rows_that_the_journal_keeps_through_kills(tmp_path: Path)
     assert found == {key: (int((kept % KEYS == key).sum()), int(kept[kept % KEYS == key].sum())) for key in range(KEYS)}
 
 
-def test_every_row_is_judged_by_the_journal_through_kills(tmp_path: Path) -> None:
-    run_with_kills("run", tmp_path)
-    state = read_journal(tmp_path / "journal" / "job")
-    rows = list_sink(tmp_path)
+def check_rows_by_arrival(root: Path) -> set[int]:
+    """Hold what came out against the journal; return the batches that are missing in the ledger, which says so."""
+    state = read_journal(root / "journal" / "job")
+    rows = list_sink(root)
     numbers = rows["value"].to_numpy()
     micros = rows["timestamp"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
     assert len(np.unique(numbers)) == len(numbers), "no row comes out twice"
@@ -121,8 +122,29 @@ def test_every_row_is_judged_by_the_journal_through_kills(tmp_path: Path) -> Non
     missing = set(range(max(state.batches) + 1)) - set(state.batches)
     counted = sum(kept for record in state.batches.values() for _, kept in record.gates.values())
     assert counted == len(numbers) if not missing else counted <= len(numbers), "the ledger is what came out, but for those"
-    assert len(missing) <= 2 * KILLS, "at most those that ran around a kill are missing in the ledger"
     assert list_noted(state) == missing, "and the ledger says so"
+    return missing
+
+
+def test_every_row_is_judged_by_the_journal_through_kills(tmp_path: Path) -> None:
+    run_with_kills("run", tmp_path)
+    missing = check_rows_by_arrival(tmp_path)
+    assert len(missing) <= 2 * KILLS, "at most those that ran around a kill are missing in the ledger"
+
+
+def test_by_arrival_the_last_table_stays_in_force_while_there_is_no_client(tmp_path: Path) -> None:
+    """Only the client is killed. What Spark runs meanwhile is judged by the journal, and missing in the ledger."""
+    with ConnectServer() as server:
+        job = start(tmp_path, "run", "1000", remote=server.address)
+        wait_for(lambda: count_batches(tmp_path) >= 4, job, tmp_path)
+        kill(job)
+        left = count_planned(tmp_path)
+        wait_for(lambda: count_planned(tmp_path) >= left + 3, None, tmp_path)
+        job = start(tmp_path, "run", "3", remote=server.address)
+        assert job.wait(timeout=200) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    missing = check_rows_by_arrival(tmp_path)
+    assert missing >= {left, left + 1}, "those that began without a client and ended before it was back"
+    assert missing == set(range(min(missing), max(missing) + 1))
 
 
 def list_noted(state: JournalState) -> set[int]:
@@ -179,6 +201,39 @@ def test_by_batch_every_row_is_judged_by_its_batch_through_kills(tmp_path: Path)
     missing = set(range(max(state.batches))) - set(state.batches)
     assert len(missing) >= 3, "of those that ran without a client"
     assert list_noted(state) == missing, "and the ledger says so"
+    assert len({decision.keep for decision in state.decisions}) == 4
+
+
+@pytest.mark.long
+def test_by_batch_a_join_has_the_keys_of_its_batches_through_a_kill(tmp_path: Path) -> None:
+    """Two gates of whole keys and state: client and Spark are killed in the middle of a batch, which is replayed."""
+    with ConnectServer() as server:
+        job = start(tmp_path, "run-join", "1000", remote=server.address)
+        wait_for(lambda: count_batches(tmp_path) >= 4, job, tmp_path)
+        wait_for(lambda: find_open_batch(tmp_path / "checkpoint") is not None, job, tmp_path)
+        server.kill()
+        kill(job)
+    with ConnectServer() as server:
+        job = start(tmp_path, "run-join", "4", remote=server.address)
+        assert job.wait(timeout=200) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+
+    state, offsets = read_journal(tmp_path / "journal" / "job"), Checkpoint(tmp_path / "checkpoint")
+    batches = offsets.list_committed()
+    ends = np.array([[0, 0], *([int(one or 0) * RATE for one in offsets.offsets(batch)] for batch in batches)])
+    u = uniform(gate_seed("key "), [pa.array(np.arange(USERS))])[np.arange(ends.max()) % USERS]
+    passes = {name: np.zeros(len(u), bool) for name in ("left", "right")}
+    for batch in batches:
+        decision = find_decision(state, batch)
+        assert decision is not None
+        for side, name in enumerate(passes):
+            part = slice(ends[batch][side], ends[batch + 1][side])
+            passes[name][part] = u[part] < decision.gates[name][0]
+            if batch in state.batches:
+                assert state.batches[batch].gates[name] == (part.stop - part.start, passes[name][part].sum()), batch
+    pairs = np.flatnonzero(passes["left"][:-LATER] & passes["right"][LATER:])
+    assert list_sink(tmp_path).sort_by("left_value")["left_value"].to_pylist() == pairs.tolist(), "each pair once"
+    assert 0 < len(pairs) < len(u) - LATER
+    assert list_noted(state) == set(range(max(state.batches))) - set(state.batches)
     assert len({decision.keep for decision in state.decisions}) == 4
 
 
