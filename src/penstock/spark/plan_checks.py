@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyspark
 from pyspark.sql import DataFrame
 
 from penstock.drop.units import BEHIND, WholeKeys, WholeWindows
@@ -41,7 +42,10 @@ _DISTINCT = ("Deduplicate", "DeduplicateWithinWatermark", "Distinct")  # nodes o
 def check_streaming(df: Any) -> None:
     """Refuse what is no streaming DataFrame of a session that is alive."""
     if is_connect(df) and not hasattr(df, "scalar"):
-        raise PenstockError(f"gates over Spark Connect need Spark 4.0 or later, this is {df.sparkSession.version}")
+        raise PenstockError(
+            f"gates over Spark Connect need a client of Spark 4.0 or later, and this one is {pyspark.__version__}: "
+            "use a newer one, or a classic Spark session"
+        )
     if not isinstance(df, DataFrame):
         raise PenstockError(f"a streaming DataFrame is needed, got {type(df).__name__}")
     context = None if is_connect(df) else df.sparkSession._sc

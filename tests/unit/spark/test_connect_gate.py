@@ -46,7 +46,7 @@ def test_a_server_that_was_tested_is_taken_without_a_word(version: str, tmp_path
 
 @pytest.mark.parametrize("version", ["3.5.6", "3.4.4"])
 def test_a_server_that_is_too_old_is_refused_and_leaves_nothing_behind(version: str, tmp_path: Path) -> None:
-    message = rf"^over Spark Connect Penstock needs a server of Spark 4\.0 or later, and this one is Spark {version}: .*session$"
+    message = rf"^gates over Spark Connect need a server of Spark 4\.0 or later, and this one is {version}: use a classic"
     with pytest.raises(PenstockError, match=message):
         build(tmp_path, version)
     assert list(tmp_path.iterdir()) == []

@@ -149,8 +149,8 @@ def _check_server(spark: SparkSession) -> None:
     version = spark.version  # the server's, which may be another one than the client's
     if minor_version(version) < _OLDEST:
         raise PenstockError(
-            f"over Spark Connect Penstock needs a server of Spark {'.'.join(map(str, _OLDEST))} or later, "
-            f"and this one is Spark {version}: use a classic Spark session"
+            f"gates over Spark Connect need a server of Spark {'.'.join(map(str, _OLDEST))} or later, "
+            f"and this one is {version}: use a classic Spark session"
         )
     find_internals(version)
 
