@@ -58,6 +58,15 @@ def test_an_older_version_sheds_exactly_and_survives_a_crash(version: str, words
     assert done.stdout.strip().endswith("fine"), done.stdout + done.stderr[-3000:]
 
 
+@pytest.mark.parametrize("version", ["4.2", pytest.param("4.1", marks=pytest.mark.long), "4.0"])
+def test_spark_connect_on_an_older_version(version: str, tmp_path: Path) -> None:
+    """Before 4.0 it is refused."""
+    pytest.importorskip("grpc", reason="Spark Connect needs grpcio")
+    pytest.importorskip("grpc_status", reason="Spark Connect needs grpcio-status")
+    done = run(version, str(Path(__file__).parent / "connect_smoke.py"), str(tmp_path))
+    assert done.stdout.strip().endswith("fine"), done.stdout + done.stderr[-3000:]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", LAKEHOUSE)
 def test_a_lakehouse_has_every_batch_once(kind: str, tmp_path: Path) -> None:
