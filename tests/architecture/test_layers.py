@@ -51,6 +51,13 @@ def test_what_loads_pyspark_is_reported() -> None:
     assert find_importers(["penstock.errors", "penstock.spark.functions"], of="pyspark") == ["penstock.spark.functions"]
 
 
+def test_what_spark_moves_between_its_versions_is_named_in_one_place() -> None:
+    """The packages below this one have moved with every second release."""
+    named = [path for path in PACKAGE.rglob("*.py") if "execution.streaming" in path.read_text(encoding="utf-8")]
+    assert named
+    assert [str(path) for path in named if path.parent != PACKAGE / "spark" / "versions"] == []
+
+
 def test_the_linter_knows_every_layer() -> None:
     """The command line loads Spark only when a command needs it, which the linter cannot tell."""
     forbidden = CONTRACTS["Only spark, cluster and the demo know pyspark"]

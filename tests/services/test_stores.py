@@ -27,6 +27,7 @@ from penstock.errors import JournalError, PenstockError
 from penstock.journal import BatchRecord, DecisionRecord, Journal, read_journal
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.hadoop_store import HadoopStore, open_session_store
+from penstock.spark.versions import internals_of
 from penstock.storage import Store
 from penstock.testing.gcs import GcsServer, fetch_gcs_connector
 from penstock.testing.hdfs import HdfsCluster
@@ -97,14 +98,14 @@ class RenamingStore(HadoopStore):
         conf = spark._jsparkSession.sessionState().newHadoopConf()
         for name in unset:
             conf.unset(name)
-        return cls(jvm, jvm.org.apache.hadoop.fs.Path(location).getFileSystem(conf), conf, location)
+        return cls(jvm, jvm.org.apache.hadoop.fs.Path(location).getFileSystem(conf), conf, location, internals_of(spark))
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._writer.creates_whole = False
 
     def below(self, folder: str) -> RenamingStore:
-        return RenamingStore(self._jvm, self._fs, self._conf, f"{self.location}/{folder}")
+        return RenamingStore(self._jvm, self._fs, self._conf, f"{self.location}/{folder}", self._internals)
 
 
 class TestKnownToFileSystemAlone(SharedStoreContract):

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 
 from penstock.errors import PenstockError
 from penstock.spark.java_errors import Py4JError, Py4JJavaError
+from penstock.spark.versions import Internals, internals_of
 from penstock.storage import Lease, Store
 from penstock.storage.arrow_store import read_or_error
 from penstock.storage.mounted_store import open_local_store
@@ -27,11 +28,6 @@ _CONDITIONAL = "fs.option.create.conditional.overwrite"
 _QUICK = "fs.s3a.create.performance"
 _CREATES_WHOLE = {"s3a", "s3", "gs"}
 """Schemes of object stores: a file appears when it is closed, and a rename is a copy. ``s3`` is what Amazon's own Spark has."""
-_MANAGERS = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager",
-    "org.apache.spark.sql.execution.streaming.CheckpointFileManager",
-)
-"""Spark's own way to write a checkpoint's file as a whole, by version."""
 _CONNECTORS = {
     "s3": "open-source Spark calls it s3a: use s3a:// and add org.apache.hadoop:hadoop-aws:{hadoop} to spark.jars.packages",
     "s3a": "add org.apache.hadoop:hadoop-aws:{hadoop} to spark.jars.packages",
@@ -89,7 +85,7 @@ def open_session_store(spark: SparkSession, location: str | Path, what: str) -> 
         raise PenstockError(_describe_missing(jvm, str(location), what, error)) from None
     except PySparkException as error:  # such as a setting of the connector that is no number
         raise PenstockError(f"{what} {location} can't be reached: {_first_line(error)}") from None
-    return HadoopStore(jvm, filesystem, conf, str(qualified.toString()))
+    return HadoopStore(jvm, filesystem, conf, str(qualified.toString()), internals_of(spark))
 
 
 # long because it is all that a store offers
@@ -109,17 +105,20 @@ class HadoopStore(Store):
         Hadoop's filesystem and configuration.
     location
         The directory, with its scheme.
+    internals
+        How this version of Spark does what it does in a way of its own.
     """
 
     is_remote: ClassVar[bool] = True
 
-    def __init__(self, jvm: Any, filesystem: Any, conf: Any, location: str) -> None:
-        self._jvm, self._fs, self._conf, self.location = jvm, filesystem, conf, location.rstrip("/")
-        self._writer = _FileWriter(jvm, filesystem, conf, self._path())
+    def __init__(self, jvm: Any, filesystem: Any, conf: Any, location: str, internals: Internals) -> None:
+        self._jvm, self._fs, self._conf, self._internals = jvm, filesystem, conf, internals
+        self.location = location.rstrip("/")
+        self._writer = _FileWriter(filesystem, lambda: internals.checkpoint_manager(jvm, self._path(), conf))
 
     def below(self, folder: str) -> HadoopStore:
         """Return the store of a directory below this one."""
-        return HadoopStore(self._jvm, self._fs, self._conf, f"{self.location}/{folder}")
+        return HadoopStore(self._jvm, self._fs, self._conf, f"{self.location}/{folder}", self._internals)
 
     def make(self) -> None:
         """Make the directory; an object store has none."""
@@ -208,8 +207,8 @@ class HadoopStore(Store):
 class _FileWriter:
     """Writes files of one directory whole, in the way that its filesystem has for it."""
 
-    def __init__(self, jvm: Any, filesystem: Any, conf: Any, directory: Any) -> None:
-        self._jvm, self._fs, self._conf, self._directory = jvm, filesystem, conf, directory
+    def __init__(self, filesystem: Any, make_manager: Callable[[], Any]) -> None:
+        self._fs, self._make_manager = filesystem, make_manager
         self.creates_whole = str(filesystem.getUri().getScheme()) in _CREATES_WHOLE
         """Whether a file appears when it is closed."""
         self._is_conditional: bool | None = None
@@ -254,15 +253,7 @@ class _FileWriter:
 
     def _find_manager(self) -> Any:
         if self._manager is None:
-            for name in _MANAGERS:
-                try:
-                    found = self._jvm.java.lang.Class.forName(f"{name}$")
-                except Py4JJavaError:
-                    continue
-                self._manager = found.getField("MODULE$").get(None).create(self._directory, self._conf)
-                break
-            else:
-                raise OSError("this Spark has no checkpoint manager that is known")
+            self._manager = self._make_manager()
         return self._manager
 
 

@@ -30,6 +30,9 @@ class Internals:
     adaptive_streams: str | None = "spark.sql.adaptive.streaming.stateless.enabled"
     """The setting by which adaptive execution plans streams too; ``None`` where it never does."""
 
+    checkpoint_managers = "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager"
+    """What makes the managers of checkpoint directories."""
+
     def column(self, jvm: Any, expression: Any) -> Any:
         """Return Java's column of a Catalyst expression."""
         return jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression)
@@ -62,6 +65,12 @@ class Internals:
         """Return the accumulator that Spark uses for watermarks: the latest, the earliest and the mean of event times."""
         package = jvm.org.apache.spark.sql.execution.streaming.operators.stateful
         return package.EventTimeStatsAccum(package.EventTimeStats(-(2**63), 2**63 - 1, 0.0, 0))
+
+    def checkpoint_manager(self, jvm: Any, directory: Any, conf: Any) -> Any:
+        """Return Spark's own way to write the files of a checkpoint's directory as a whole."""
+        # Its interface has the same name, so Spark's object can't be reached by that.
+        companion = jvm.java.lang.Class.forName(f"{self.checkpoint_managers}$")
+        return companion.getField("MODULE$").get(None).create(directory, conf)
 
     def write_node(self, jvm: Any, table: Any, rows: Any, query_id: str, *, options: Any, output_mode: Any) -> Any:
         """Return the node of a plan that writes a batch of rows to a table; it has no number yet."""

@@ -1,4 +1,4 @@
-"""Spark 4.0: another package for the statistics of event time, plainer arithmetic, and no functions over Arrow arrays."""
+"""Spark 4.0: other packages for event-time statistics and checkpoint managers, plainer arithmetic, no Arrow functions."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class Spark40(Spark41):
     """Spark 4.0."""
 
     adaptive_streams = None
+    checkpoint_managers = "org.apache.spark.sql.execution.streaming.CheckpointFileManager"
 
     def time_accumulator(self, jvm: Any) -> Any:
         """Return the accumulator that Spark uses for watermarks."""
