@@ -1,7 +1,8 @@
 """A smoke test of one Spark version, run by that version's Python: ``version_smoke.py DIRECTORY [crash] [brief]``.
 
-By batch with a crash and its replay, by arrival, whole windows and whole keys. With ``crash`` the process kills itself in the
-middle of a batch; without it, it goes on from there and then runs the rest, which ``brief`` ends after the rows by arrival.
+By batch with a crash and its replay, a journal through Hadoop, by arrival, whole windows and whole keys. With ``crash`` the
+process kills itself in the middle of a batch; without it, it goes on from there and then runs the rest, which ``brief`` ends
+after the rows by arrival.
 Prints one line per part, then ``fine``.
 """
 
@@ -158,11 +159,49 @@ def whole_keys(spark: SparkSession, root: Path) -> None:
     assert sum(rows.values()) == first + (batches - 1) * (state.batches[batches - 1].gates["k"][1])
 
 
+def files_through_hadoop(spark: SparkSession, root: Path) -> None:
+    """A journal where Spark's checkpoint manager writes its files, as in HDFS: a class that moved between versions."""
+    from penstock.journal import DecisionRecord, Journal
+    from penstock.spark.hadoop_store import HadoopStore
+    from penstock.spark.versions import internals_of
+    from penstock.storage import Lease
+
+    jvm: Any = spark._jvm
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    location = f"file:{root / 'store'}"
+    filesystem = jvm.org.apache.hadoop.fs.Path(location).getFileSystem(conf)
+    store = HadoopStore(jvm, filesystem, conf, location, internals_of(spark))
+    store.make()
+    store.create("a", b"first")
+    try:
+        store.create("a", b"second")
+        raise AssertionError("a file was created twice")
+    except FileExistsError:
+        assert store.read("a") == b"first"
+    store.replace("a", b"third")
+    store.replace("b", b"")
+    assert (store.read("a"), store.read("b"), sorted(store.list_names())) == (b"third", b"", ["a", "b"])
+    store.delete("a")
+    assert store.list_names() == ["b"]
+    for number in (1, 2):
+        lease = Lease(store, 1.0)
+        lease.acquire()
+        lease.renew()
+        assert (lease.number, lease.is_fresh) == (number, True)
+        lease.release()
+    for number in range(2):
+        journal = Journal(store.below("journal"), "job")
+        journal.append(DecisionRecord({"in": (0.5,)}, 0.5, batch_id=number))
+        journal.close()
+    assert [decision.batch_id for decision in read_journal(store.below("journal")).decisions] == [0, 1]
+
+
 def main() -> None:
     root, is_crashing = Path(sys.argv[1]), "crash" in sys.argv[2:]
     spark = local_session("smoke", scratch=root / "spark")
     begin = time.monotonic()
     by_batch(spark, root, is_crashing=is_crashing)
+    files_through_hadoop(spark, root)
     for part in (by_arrival,) if "brief" in sys.argv[2:] else (by_arrival, whole_windows, whole_keys):
         print(f"{part.__name__} after {time.monotonic() - begin:.0f} s", flush=True)
         part(spark, root)
