@@ -161,10 +161,12 @@ class HadoopStore(Store):
         try:
             self._call(lambda: self._writer.write(path, content, overwrite=False))
         except FileExistsError:
+            self._writer.clean_up(path)
             raise
         except OSError as error:
             # Of two renames one fails, and each filesystem has another way to say why.
             if self._writer.lost_a_race(path):
+                self._writer.clean_up(path)
                 raise FileExistsError(str(error)) from None
             raise
 
@@ -229,6 +231,17 @@ class _FileWriter:
         with contextlib.suppress(Py4JError, PySparkException):
             return not self.creates_whole and bool(self._fs.exists(path))
         return False
+
+    def clean_up(self, path: Any) -> None:
+        """Remove what Spark's manager wrote under temporary names for a file that is there: it can't be renamed any more."""
+        if self.creates_whole:
+            return
+        start = f".{path.getName()}."
+        with contextlib.suppress(Py4JError, PySparkException):
+            for status in self._fs.listStatus(path.getParent()):
+                name = str(status.getPath().getName())
+                if name.startswith(start) and name.endswith(".tmp"):
+                    self._fs.delete(status.getPath(), False)
 
     def _open(self, path: Any, *, overwrite: bool) -> Any:
         if not self.creates_whole:

@@ -178,12 +178,13 @@ class StoreContract:
         assert store.exists()
 
     def test_a_file_is_created_once(self) -> None:
-        """The first content stays."""
+        """The first content stays, and nothing of the second is left."""
         store = self.new_store()
         store.make()
         store.create("x", b"first")
         assert isinstance(_error_of(lambda: store.create("x", b"second")), FileExistsError)
         assert store.read("x") == b"first"
+        assert store.list_names() == ["x"]
 
     def test_replacing(self) -> None:
         """With or without a file before."""
