@@ -1,4 +1,4 @@
-"""The job that ``spark-submit`` runs on a cluster: ``submitted_job.py gate|load_aware DIRECTORY``. Prints ``fine`` at the end."""
+"""The job that ``spark-submit`` runs on a cluster: ``submitted_job.py gate|load_aware|replay DIRECTORY``; prints ``fine``."""
 
 # ruff: noqa: T201 - spark-submit shows what it prints
 
@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from penstock import Controller, Decision, Observation, PenstockError, Shedder, load_aware, read_journal
+from penstock import Controller, Decision, Observation, PenstockError, Shedder, load_aware, read_journal, register_replay
 
 ROWS = 500
 
@@ -24,9 +24,17 @@ def double(value: int) -> int:
     return 2 * value
 
 
+def read(spark: SparkSession, kind: str) -> DataFrame:
+    """Return a stream of batches of as many rows."""
+    if kind != "replay":
+        return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2).load()
+    register_replay(spark)
+    options = {"generator": "constant", "rate": 100, "duration": "60s", "start": time.time() - 60.0, "max_rows_per_batch": ROWS}
+    return spark.readStream.format("penstock-replay").options(**options).load()
+
+
 def main(kind: str, directory: Path) -> None:
     spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2).load()
     journal = directory / kind / "penstock"
     seen: dict[int, int] = {}
 
@@ -34,9 +42,10 @@ def main(kind: str, directory: Path) -> None:
         seen[number] = df.count()
 
     try:
-        if kind == "gate":
+        source = read(spark, kind)
+        if kind in ("gate", "replay"):
             shedder = Shedder("60s", controller=Half(60.0))
-            rows = shedder.gate(source, name="in", identity="value")
+            rows = shedder.gate(source, name="in", identity=source.columns[1])
         else:
             shedder = load_aware(
                 double, key="value", delay_target="60s", columns="value", returns="bigint", output="twice", controller=Half(60.0)

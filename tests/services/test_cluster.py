@@ -131,33 +131,36 @@ def test_counts_are_wrong_where_nobody_counts_again(tmp_path: Path) -> None:
     assert found["wrong_counts"] >= 1, found
 
 
+def make_python(directory: Path, *paths: str) -> str:
+    """Make a Python like this one, with no packages but those below these paths."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
+    (next(directory.glob("lib/python*/site-packages")) / "rest.pth").write_text("\n".join(paths))
+    return str(directory / "bin" / "python")
+
+
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Python like this one, but without Penstock: what executors often have."""
-    directory = tmp_path_factory.mktemp("bare")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
-    (next(directory.glob("lib/python*/site-packages")) / "rest.pth").write_text(sysconfig.get_paths()["purelib"])
-    python = str(directory / "bin" / "python")
+    python = make_python(tmp_path_factory.mktemp("bare"), sysconfig.get_paths()["purelib"])
     if subprocess.run([python, "-c", "import penstock"], check=False, capture_output=True, env={}).returncode == 0:
         pytest.skip("Penstock is installed here, and not linked: no Python without it can be made of this one")
     return python
 
 
 @pytest.mark.parametrize(
-    ("kind", "is_sent", "last"),
+    ("kind", "is_sent", "is_empty", "last"),
     [
-        pytest.param("gate", False, "fine", marks=pytest.mark.long),
-        pytest.param(
-            "load_aware",
-            False,
-            "can't import penstock: send it there with --py-files or --archives, or install it",
-            marks=pytest.mark.long,
-        ),
-        pytest.param("load_aware", True, "fine", marks=pytest.mark.long),
+        ("gate", False, False, "fine"),
+        ("load_aware", False, False, "can't import penstock: send it there with --py-files or --archives, or install it"),
+        ("load_aware", True, False, "fine"),
+        ("load_aware", True, True, "can't import numpy: send it there with --archives, or install it"),
+        ("replay", False, False, "can't import penstock: send it there with --py-files or --archives, or install it"),
+        ("replay", True, False, "fine"),
     ],
 )
+@pytest.mark.long
 def test_submitted_to_executors_without_penstock(
-    kind: str, is_sent: bool, last: str, cluster: StandaloneCluster, bare_python: str, tmp_path: Path
+    kind: str, is_sent: bool, is_empty: bool, last: str, cluster: StandaloneCluster, bare_python: str, tmp_path: Path
 ) -> None:
     """A gate needs nothing there. What runs in Python workers says so in one line, or is sent along."""
     import pyspark
@@ -169,7 +172,7 @@ def test_submitted_to_executors_without_penstock(
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "src"),
-        "PYSPARK_PYTHON": bare_python,
+        "PYSPARK_PYTHON": make_python(tmp_path / "empty") if is_empty else bare_python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
     options = [part for setting in settings for part in ("--conf", setting)]

@@ -189,7 +189,8 @@ class LoadAware:
             raise PenstockError(f"load_aware: there is no key column {self._key!r}; the columns are {', '.join(df.columns)}")
 
     def _map(self, gated: DataFrame, recorder: Recorder) -> DataFrame:
-        check_worker_python(gated.sparkSession, "load_aware")
+        loaded = ["penstock.spark.load_aware_worker", *(["pandas"] if self._kind == "pandas" else [])]
+        check_worker_python(gated.sparkSession, "load_aware", *loaded)
         function = TimedFunction(
             self._function,
             self._kind,

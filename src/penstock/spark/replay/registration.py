@@ -44,7 +44,7 @@ def register_replay(spark: SparkSession) -> None:
             f"the replay source needs Spark 4.2 or later, where sources in Python know limits, and this is Spark "
             f"{spark.version}: read Kafka, files or rate-micro-batch"
         )
-    check_worker_python(spark, "the replay source")
+    check_worker_python(spark, "the replay source", "penstock.spark.replay.source")
     from penstock.spark.replay.source import ReplaySource  # noqa: PLC0415 - older versions can't load it
 
     spark.dataSource.register(ReplaySource)
