@@ -17,18 +17,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from penstock import Controller, Decision, Observation, Shedder
 from penstock.cli import app
+from penstock.drop.hashing import gate_seed, uniform
+from penstock.drop.tables import slot_of
 from penstock.errors import JournalError, PenstockError
 from penstock.journal import BatchRecord, DecisionRecord, Journal, read_journal
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.hadoop_store import HadoopStore, open_session_store
 from penstock.spark.versions import internals_of
-from penstock.storage import Store
+from penstock.storage import Lease, Store
 from penstock.testing.gcs import GcsServer, fetch_gcs_connector
 from penstock.testing.hdfs import HdfsCluster
 from penstock.testing.s3 import S3Server
@@ -302,6 +305,95 @@ def test_storage_that_fails_for_a_while(
     assert any("can't be written" in line for line in shedder.report().errors)
 
 
+@pytest.fixture
+def leases(monkeypatch: pytest.MonkeyPatch) -> list[Lease]:
+    """The leases that jobs take during a test; they hold for two seconds."""
+    taken: list[Lease] = []
+    acquire = Lease.acquire
+
+    def note(self: Lease) -> None:
+        acquire(self)
+        taken.append(self)
+
+    monkeypatch.setattr(Lease, "acquire", note)
+    monkeypatch.setattr(Lease.__init__, "__defaults__", (2.0,))
+    return taken
+
+
+def fail_beyond_the_lease(s3: S3Server, leases: list[Lease], is_enough: Callable[[], bool]) -> tuple[float, float]:
+    """Let storage fail until the lease has expired, and a little longer; return from when to when."""
+    assert leases[-1].is_fresh
+    s3.set(status=503, only="outlasts")
+    begin_s = time.time()
+    wait_until(lambda: not leases[-1].is_fresh)
+    time.sleep(leases[-1].lease_s)
+    wait_until(is_enough)
+    end_s = time.time()
+    s3.set()
+    wait_until(lambda: leases[-1].is_fresh)
+    assert [lease.number for lease in leases] == [1], "nobody took it meanwhile"
+    return begin_s, end_s
+
+
+def test_storage_that_fails_for_longer_than_the_lease_holds(
+    session: SparkSession, s3: S3Server, leases: list[Lease], tmp_path: Path
+) -> None:
+    place, seen = f"{s3.url}/outlasts{next(_NUMBERS)}", {}
+    with Shedder("2s", controller=Cycle(), journal=place) as shedder:
+        gated = shedder.gate(ticks(session), name="in", identity="value")
+        trigger = {"processingTime": "300 milliseconds"}
+        query = shedder.foreach_batch(gated, collect_into(seen), checkpoint=tmp_path / "cp", name="q", trigger=trigger)
+        wait_until(lambda: len(seen) > 3, query)
+        first = len(seen)
+        fail_beyond_the_lease(s3, leases, lambda: len(seen) > first + 6)
+        last = len(seen)
+        wait_until(lambda: len(seen) > last + 8, query)
+    state = read_journal(open_session_store(session, f"{place}/q", "the journal"))
+    assert {number: record.gates["in"] for number, record in state.batches.items()} == {
+        number: (1_000, count) for number, count in seen.items()
+    }, "no count is lost"
+    during = {seen[number] / 1_000 for number in range(first + 2, last)}
+    assert max(during) - min(during) < 0.06, "the last table stayed"
+    assert len({round(seen[number] / 1_000, 1) for number in range(last + 3, last + 8)}) == 3, "decisions go on"
+    for number, count in seen.items():
+        decision = state.decision_for(number)
+        assert decision is not None
+        ids = np.arange(1_000 * number, 1_000 * (number + 1))
+        assert count == (uniform(gate_seed("in"), [pa.array(ids)]) < decision.keep).sum(), number
+
+
+def test_storage_that_fails_for_longer_than_the_lease_holds_by_arrival(
+    session: SparkSession, s3: S3Server, leases: list[Lease], tmp_path: Path
+) -> None:
+    place = f"{s3.url}/outlasts{next(_NUMBERS)}"
+    source = session.readStream.format("rate").option("rowsPerSecond", 1_000).option("numPartitions", 1).load()
+
+    def count_decisions() -> int:
+        return len(read_journal(open_session_store(session, f"{place}/q", "the journal")).decisions)
+
+    with Shedder("2s", controller=Cycle(), journal=place) as shedder:
+        gated = shedder.gate(source, name="in", identity="value", arrival="timestamp", bounded=False)
+        writer = gated.writeStream.format("parquet").option("path", str(tmp_path / "rows")).queryName("q")
+        writer = writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(processingTime="300 milliseconds")
+        query = shedder.start(writer, by="arrival")
+        wait_until(lambda: count_decisions() > 3, query)
+        begin_s, end_s = fail_beyond_the_lease(s3, leases, lambda: True)
+        before = count_decisions()
+        wait_until(lambda: count_decisions() > before + 3, query)
+    state = read_journal(open_session_store(session, f"{place}/q", "the journal"))
+    rows = session.read.parquet(str(tmp_path / "rows"))
+    values = sorted((row[1].timestamp(), row[0]) for row in rows.select("value", "timestamp").collect())
+    offered, kept = state.totals()["in"]
+    assert kept == len(values) == len(set(values)) < offered, "no count is lost, and no row twice"
+    # A decision that was made just before may still begin; after that, one table holds until the storage is back.
+    during = [value for arrival_s, value in values if begin_s + 1.5 < arrival_s < end_s]
+    in_force = [decision for decision in state.decisions if decision.from_slot <= slot_of(begin_s + 1.5)][-1]
+    ids = np.arange(during[0], during[-1] + 1)
+    assert len(ids) > 1_000
+    assert during == ids[uniform(gate_seed("in"), [pa.array(ids)]) < in_force.keep].tolist(), "the last table stayed"
+    assert len({decision.keep for decision in state.decisions if decision.from_slot > slot_of(end_s)}) > 1, "decisions go on"
+
+
 @pytest.mark.long
 def test_a_write_whose_answer_is_lost(session: SparkSession, s3: S3Server) -> None:
     store = open_session_store(session, f"{s3.url}/lost", "the journal")
@@ -331,6 +423,53 @@ def test_two_applications_on_one_checkpoint(url: str, session: SparkSession) -> 
     second = Journal(store, "job")
     assert second.state.decision_for(0) is not None
     second.close()
+
+
+def test_a_second_application_is_refused_while_the_first_goes_on(session: SparkSession, s3: S3Server, tmp_path: Path) -> None:
+    """In a process of its own, on one checkpoint in S3."""
+    url, seen = f"{s3.url}/shared{next(_NUMBERS)}", {}
+    settings = s3.settings() | {"spark.driver.extraClassPath": find_s3a()}
+    arguments = ["rows", url, "", str(tmp_path), repr(time.time()), str(tmp_path / "stop"), json.dumps(settings)]
+    with Shedder("2s", controller=Cycle()) as shedder:
+        gated = shedder.gate(ticks(session), name="in", identity="value")
+        trigger = {"processingTime": "300 milliseconds"}
+        query = shedder.foreach_batch(gated, collect_into(seen), checkpoint=url, name="q", trigger=trigger)
+        wait_until(lambda: len(seen) > 2, query)
+        command = [sys.executable, "-m", "tests.services.store_crash_job", *arguments]
+        second = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=ROOT, env=os.environ | QUICK_JVM, timeout=120
+        )
+        last = len(seen)
+        wait_until(lambda: len(seen) > last + 3, query)
+    assert second.returncode == 1, second.stderr[-3000:]
+    line = second.stderr.rstrip().splitlines()[-1]
+    assert line.startswith(f"penstock.errors.JournalError: the journal in {url}/penstock is in use by another job (a driver on ")
+    assert line.endswith(f"(process {os.getpid()}) holds it and is alive): give each job a journal of its own")
+    assert not (tmp_path / "sink").exists()
+    state = read_journal(open_session_store(session, f"{url}/penstock", "the journal"))
+    assert {number: record.gates["in"] for number, record in state.batches.items()} == {
+        number: (1_000, count) for number, count in seen.items()
+    }
+
+
+def test_a_lease_of_a_driver_that_died_elsewhere(
+    session: SparkSession, s3: S3Server, leases: list[Lease], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next start waits for as long as a lease holds, says so in one line, and takes it."""
+    place, seen = f"{s3.url}/dead{next(_NUMBERS)}", {}
+    store = open_session_store(session, f"{place}/q", "the journal")
+    gone = {"holder": "gone", "host": "far", "machine": "another", "process": 7, "started": "1", "stamp": "s"}
+    store.create(".lease/000000000004.json", json.dumps(gone | {"expires_s": time.time() + 2.0, "released": False}).encode())
+    with Shedder("2s", controller=Cycle(), journal=place) as shedder:
+        gated = shedder.gate(ticks(session), name="in", identity="value")
+        begun_s = time.monotonic()
+        query = shedder.foreach_batch(gated, collect_into(seen), checkpoint=tmp_path / "cp", name="q")
+        assert 2.0 < time.monotonic() - begun_s < 20.0
+        wait_until(lambda: len(seen) > 2, query)
+    said = [record.getMessage() for record in caplog.records if "lease" in record.getMessage() or "held" in record.getMessage()]
+    assert said == [f"{place}/q is held by a driver on far (process 7), which may be dead: waiting up to 2 s"]
+    assert [lease.lease_s for lease in leases] == [2.0]
+    assert read_journal(store).totals()["in"] == (1_000 * len(seen), sum(seen.values()))
 
 
 def test_no_permission_on_the_journals_place(session: SparkSession, s3: S3Server, tmp_path: Path) -> None:
