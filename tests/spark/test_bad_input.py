@@ -212,3 +212,34 @@ def test_a_missing_kafka_connector(ticks: Ticks, tmp_path: Path) -> None:
     with refused(r"add org.apache.spark:spark-sql-kafka-0-10_2.1[23]:[34]\S+ to spark.jars.packages") as caught:
         shedder.start(writer.option("topic", "rows").option("checkpointLocation", str(tmp_path)))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("what", ["checkpoint", "journal"])
+@pytest.mark.parametrize(
+    ("address", "advice"),
+    [
+        ("s3a://rows/far", r"no connector for s3a; add org\.apache\.hadoop:hadoop-aws:3\.\d+\.\d+ to spark\.jars\.packages"),
+        (
+            "s3://rows/far",
+            "no connector for s3; open-source Spark calls it s3a: use s3a:// and add org.apache.hadoop:hadoop-aws:",
+        ),
+        ("gs://rows/far", "no connector for gs; add Google's gcs-connector for Hadoop 3 to spark.jars"),
+        ("abfss://rows@account.dfs.core.windows.net/far", r"no connector for abfss; add org\.apache\.hadoop:hadoop-azure:3\."),
+    ],
+)
+def test_storage_without_its_connector(what: str, address: str, advice: str, ticks: Ticks, tmp_path: Path) -> None:
+    """This session has none: one line with what to add, and nothing is started."""
+    shedder = Shedder("2s", journal=address if what == "journal" else None)
+    gated = shedder.gate(ticks(), name="in", arrival="timestamp")
+    checkpoint = address if what == "checkpoint" else tmp_path / "cp"
+    for start in (
+        lambda: shedder.foreach_batch(gated, lambda df, n: None, checkpoint=checkpoint, name="q"),
+        lambda: shedder.start(
+            gated.writeStream.format("noop").queryName("q").option("checkpointLocation", str(checkpoint)), by="arrival"
+        ),
+    ):
+        with refused(f"the {what} {address}.* can't be reached: the session has {advice}") as caught:
+            start()
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "cp").exists()
+    assert not ticks().sparkSession.streams.active
