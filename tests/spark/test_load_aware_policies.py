@@ -193,6 +193,25 @@ def test_a_batch_that_failed_drops_the_same_rows_and_the_state_comes_back(ticks:
         assert journal.batches[number].gates["in"] == (ROWS, len(rows))
 
 
+def test_as_large_matrices_as_a_plan_can_hold(ticks: Ticks, tmp_path: Path) -> None:
+    found: dict[int, int] = {}
+    aware = load_aware(spend, key="key", delay_target="4s", policy="las", constraint="avg", epsilon=0.00055, **OPTIONS)
+    df = aware(arriving(ticks(rows=ROWS)), name="in", arrival="arrival")
+    query = aware.foreach_batch(
+        df, lambda batch, number: found.update({number: len(batch.collect())}), checkpoint=tmp_path / "cp"
+    )
+    wait_until(lambda: len(found) > 5, query)
+    aware.stop()
+    journal = read_journal(tmp_path / "cp" / "penstock")
+    assert {number: record.gates["in"] for number, record in journal.batches.items()} == {
+        number: (ROWS, rows) for number, rows in found.items()
+    }
+    state = state_of(journal, max(found), aware)
+    assert state.phase != "NOP"
+    assert state.sketch.frequency.shape == (4, 4942)
+    assert min(found.values()) < ROWS
+
+
 def test_a_new_target_reaches_the_shedders(ticks: Ticks, tmp_path: Path) -> None:
     aware = load_aware(spend, key="key", delay_target="4s", tau="1s", policy="full-knowledge", cost="c", **OPTIONS)
     done: list[int] = []
@@ -225,6 +244,7 @@ def test_a_new_target_reaches_the_shedders(ticks: Ticks, tmp_path: Path) -> None
         ({"policy": "las", "controller": "ctrl"}, "controller is no option of policy 'las'"),
         ({"tau": "1s"}, "tau is no option of policy 'cost-aware'; its options are buckets, how, floor, controller"),
         ({"policy": "las", "epsilon": 3.0}, "epsilon must lie in"),
+        ({"policy": "las", "epsilon": 1e-6}, "epsilon=1e-06 and delta=0.1 make .* cells, at most 20,000 .* at least 0.00055"),
         ({"policy": "las", "window": 0}, "window N must be positive"),
     ],
 )

@@ -23,6 +23,7 @@ from penstock import (
     Controller,
     Decision,
     JournalError,
+    KeepAll,
     Observation,
     PenstockError,
     Priorities,
@@ -34,7 +35,7 @@ from penstock import (
 from penstock import filesystem as filesystem_module
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT
-from penstock.journal import Journal
+from penstock.journal import DecisionRecord, Journal
 from penstock.simulation.traffic import b_model
 
 from .conftest import Cycle, to_arrow, wait_until
@@ -497,6 +498,26 @@ def test_unnamed_classes_are_reported(ticks: Ticks, tmp_path: Path) -> None:
         kept = np.bincount(np.array(seen[number]) % 3, minlength=3)
         assert sum(kept) == pytest.approx(100, abs=40)
         assert kept[0] > 4 * max(kept[1], kept[2])
+
+
+def test_as_many_classes_as_a_plan_can_hold(ticks: Ticks, session: SparkSession, tmp_path: Path) -> None:
+    """By arrival, where a table has a row of keeps for each slot of time."""
+    keeps = tuple((np.arange(33) / 32).tolist())  # the last one is for all other classes
+    journal = Journal(tmp_path / "cp" / "penstock")
+    journal.append(DecisionRecord({"in": keeps}, 0.5, from_slot=0))
+    journal.close()
+    with Shedder("2s", controller=KeepAll(2.0)) as shedder:
+        priorities = Priorities(F.col("value") % 40, dict.fromkeys(range(32), 1.0))
+        gated = shedder.gate(ticks(), name="in", arrival="timestamp", identity="value", priorities=priorities, bounded=False)
+        writer = gated.writeStream.format("memory").queryName("classes").option("checkpointLocation", str(tmp_path / "cp"))
+        query = shedder.start(writer, by="arrival")
+        wait_until(lambda: shedder.report().table.num_rows > 3, query)
+    batches = read_journal(tmp_path / "cp" / "penstock").batches
+    ids = np.arange(1_000 * len(batches))
+    expected = ids[uniform(gate_seed("in"), [pa.array(ids)]) < np.array(keeps)[np.minimum(ids % 40, 32)]]
+    rows = to_arrow(session.table("classes"))["value"].to_numpy()
+    assert sorted(rows[rows < len(ids)].tolist()) == expected.tolist()
+    assert sum(batch.gates["in"][1] for batch in batches.values()) == len(expected)
 
 
 def test_triggers_are_written_as_durations_are(ticks: Ticks, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
-from penstock.las.countmin import CostSketch
+from penstock.las.countmin import CostSketch, check_epsilon, rows_for
 from penstock.las.operator_sketches import Matrices, Operator
 from penstock.las.shedder_state import Bound, Instance, Phase, ShedderState, TuplePolicy, has_matrices, is_state_of, version_of
 
@@ -19,6 +19,8 @@ __all__ = ["ClockReading", "Executed", "MicroBatchLas"]
 _JOURNAL_EVERY = 1_000
 """Batches after which the matrices are journaled again although they have not changed; fewer than a journal keeps decisions."""
 _VERSIONS_KEPT = 16
+_MOST_CELLS = 20_000
+"""Of each matrix. Both travel with every batch's plan; below 400 kB that costs little, and so do their copies in the journal."""
 _FOLLOW = 0.25
 """How much of Delta counts where it was not asked for."""
 
@@ -116,6 +118,7 @@ class MicroBatchLas:
             raise PenstockError(f"the mean cost must be finite and not negative, got {mean_s!r}")
         self.policy, self.bound, self.tau_s = policy, bound, tau_s
         self._given_mean_s = mean_s
+        _check_cells(epsilon, delta)
         self._operator = Operator(CostSketch(epsilon, delta, seed), window, mu)
         self.window = window
         self._executed = 0
@@ -259,3 +262,14 @@ class MicroBatchLas:
                 if self._given_mean_s is None:
                     self._mean_s = message.sketch.mean_s
                 self.phase = "SEND"
+
+
+def _check_cells(epsilon: float, delta: float) -> None:
+    """Refuse matrices that a plan and a journal can't hold."""
+    rows, columns = rows_for(delta), math.e / check_epsilon(epsilon)
+    if rows * columns > _MOST_CELLS:
+        least = math.ceil(1e5 * math.e * rows / _MOST_CELLS) / 1e5
+        raise PenstockError(
+            f"epsilon={epsilon:g} and delta={delta:g} make matrices of {rows * columns:,.0f} cells, at most {_MOST_CELLS:,} are "
+            f"possible, since batches carry them and the journal keeps them: use an epsilon of at least {least:g}"
+        )

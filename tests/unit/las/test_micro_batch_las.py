@@ -199,3 +199,16 @@ def test_bad_costs_are_told_in_one_line() -> None:
 def test_bad_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(PenstockError, match=message):
         MicroBatchLas(**({"policy": "straw-man", "bound": "abs", "tau_s": 1.0} | options))
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 1e-6, 1e-300])
+@pytest.mark.parametrize("delta", [0.5, 0.1, 1e-9])
+def test_matrices_that_no_plan_can_hold_are_refused_before_they_are_made(epsilon: float, delta: float) -> None:
+    with pytest.raises(
+        PenstockError, match=rf"^epsilon={epsilon:g} and delta={delta:g} make matrices of [0-9,]+ cells"
+    ) as caught:
+        MicroBatchLas("las", "abs", 1.0, epsilon=epsilon, delta=delta)
+    line = str(caught.value)
+    assert "\n" not in line
+    advice = float(line.rsplit(" ", 1)[1])
+    assert 19_000 < MicroBatchLas("las", "abs", 1.0, epsilon=advice, delta=delta).sketch.frequency.size <= 20_000
