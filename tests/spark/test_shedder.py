@@ -500,6 +500,7 @@ def test_unnamed_classes_are_reported(ticks: Ticks, tmp_path: Path) -> None:
         assert kept[0] > 4 * max(kept[1], kept[2])
 
 
+@pytest.mark.slow
 def test_as_many_classes_as_a_plan_can_hold(ticks: Ticks, session: SparkSession, tmp_path: Path) -> None:
     """By arrival, where a table has a row of keeps for each slot of time."""
     keeps = tuple((np.arange(33) / 32).tolist())  # the last one is for all other classes
