@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from penstock.control.base import Controller, Decision, Observation
+from penstock.control.base import Controller, Decision, GateCount, Observation
 from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import slot_of
 from penstock.errors import PenstockError
@@ -55,6 +57,8 @@ class Found:
     """Batches whose counts in the ledger are not those of their rows."""
     lossy_batches: int
     """Batches that lost an executor, and were counted again where that mattered."""
+    miscounts: int = 0
+    """Those of them of which Spark itself had added up too many rows, or too few."""
     repairs: bool = True
     """Whether they were counted again; without that their counts are what Spark added up."""
     speculated_tasks: int = 0
@@ -73,6 +77,51 @@ class _Silent(Controller):
 
     def update(self, observation: Observation) -> Decision:  # noqa: ARG002 - it looks at nothing
         return Decision()
+
+
+@dataclass(slots=True)
+class _Losses:
+    """What became of batches that lost an executor, while they are watched."""
+
+    batches: int = 0
+    miscounts: int = 0
+
+
+@contextmanager
+def _spy_on_counts(*, repairs: bool) -> Iterator[_Losses]:
+    """Note which batches lost an executor, and which of those Spark itself had counted wrong; without ``repairs``, leave that."""
+    from penstock.spark.plan_counts import PlanCounter  # noqa: PLC0415 - needs Spark
+    from penstock.spark.repeated_tasks import RepeatWatch  # noqa: PLC0415
+
+    losses = _Losses()
+    raw: list[int] = []  # of the batch that ended last, until the watch has looked at it
+    original_look, original_read = RepeatWatch.has_repeats, PlanCounter.read
+
+    def look(self: RepeatWatch, *arguments: Any, **options: Any) -> bool:
+        is_lossy = original_look(self, *arguments, **options)
+        losses.batches += is_lossy
+        losses.miscounts += is_lossy and any(rows != _ROWS for rows in raw)
+        raw.clear()
+        return is_lossy and repairs
+
+    def read(self: PlanCounter, plan: Any) -> dict[str, GateCount]:
+        counts = original_read(self, plan)
+        raw[:] = [counts["in"].offered]
+        return counts
+
+    RepeatWatch.has_repeats, PlanCounter.read = look, read  # type: ignore[method-assign]
+    try:
+        yield losses
+    finally:
+        RepeatWatch.has_repeats, PlanCounter.read = original_look, original_read  # type: ignore[method-assign]
+
+
+@contextmanager
+def _stopping(spark: SparkSession) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        spark.stop()
 
 
 def cluster_session(master: str, scratch: Path, **conf: str) -> SparkSession:
@@ -96,6 +145,7 @@ def run_arm(
     scratch: Path,
     kills: int,
     *,
+    most_kills: int = 0,
     is_polite: bool = False,
     freezes: bool = False,
     repairs: bool = True,
@@ -104,11 +154,12 @@ def run_arm(
 ) -> Found:
     """Run one arm until so many executors were killed, each in a batch of its own; every other one is asked to go if polite.
 
+    Up to ``most_kills``, it goes on until Spark itself has counted a batch wrong: many a kill costs no task its output.
+
     With ``freezes``, executors hang first, until Spark has run a task of one elsewhere. Without ``repairs`` a batch that lost an
     executor is not counted again. With one of the ``partitions`` an executor is idle.
     """
-    from penstock.spark.repeated_tasks import RepeatWatch  # noqa: PLC0415 - needs Spark
-    from penstock.spark.shedder import Shedder  # noqa: PLC0415
+    from penstock.spark.shedder import Shedder  # noqa: PLC0415 - needs Spark
 
     spark = cluster_session(cluster.master, scratch, **conf)
     checkpoint, output = scratch / "checkpoint", scratch / "rows"
@@ -116,47 +167,39 @@ def run_arm(
     if arm == "arrival":
         _decide_slots(checkpoint / "penstock", first_ms)
     by_batch: dict[int, Counter[int]] = {}
-    lossy: list[bool] = []
-    original = RepeatWatch.has_repeats
-
-    def note(self: RepeatWatch, *arguments: Any, **options: Any) -> bool:
-        lossy.append(original(self, *arguments, **options))
-        return lossy[-1] and repairs
 
     def write(df: DataFrame, number: int) -> None:
         counted = _count_keys(df) if arm == "function" else df
         by_batch[number] = Counter({int(row["key"]): int(row["count"]) for row in counted.collect()})
 
-    RepeatWatch.has_repeats = note  # type: ignore[method-assign]
-    try:
-        with Shedder("60s", controller=(_Silent if arm == "arrival" else _Cycle)(60.0)) as shedder:
-            source = _read(spark, partitions, first_ms)
-            gated = shedder.gate(source, name="in", arrival="timestamp", identity="value", bounded=False)
-            slow = _add_work(gated)
-            if arm == "function":
-                query = shedder.foreach_batch(slow, write, checkpoint=checkpoint)
-            elif arm == "aggregate":
-                query = shedder.foreach_batch(_count_keys(slow), write, checkpoint=checkpoint, output_mode="update")
-            else:
-                spread = slow.repartition(4) if arm == "arrival" else slow
-                writer = spread.writeStream.format("parquet").option("path", str(output))
-                query = shedder.start(
-                    writer.option("checkpointLocation", str(checkpoint)), by="arrival" if arm == "arrival" else "batch"
-                )
-            if freezes:
-                _freeze(cluster, spark, query, checkpoint / "penstock")
-            _kill(cluster, kills, query, checkpoint / "penstock", is_polite=is_polite)
-            speculated, gone = _count_speculated(spark), _list_reasons(spark)
-    finally:
-        RepeatWatch.has_repeats = original  # type: ignore[method-assign]
-        spark.stop()
+    controller = (_Silent if arm == "arrival" else _Cycle)(60.0)
+    with _spy_on_counts(repairs=repairs) as losses, _stopping(spark), Shedder("60s", controller=controller) as shedder:
+        source = _read(spark, partitions, first_ms)
+        gated = shedder.gate(source, name="in", arrival="timestamp", identity="value", bounded=False)
+        slow = _add_work(gated)
+        if arm == "function":
+            query = shedder.foreach_batch(slow, write, checkpoint=checkpoint)
+        elif arm == "aggregate":
+            query = shedder.foreach_batch(_count_keys(slow), write, checkpoint=checkpoint, output_mode="update")
+        else:
+            spread = slow.repartition(4) if arm == "arrival" else slow
+            writer = spread.writeStream.format("parquet").option("path", str(output))
+            query = shedder.start(
+                writer.option("checkpointLocation", str(checkpoint)), by="arrival" if arm == "arrival" else "batch"
+            )
+        if freezes:
+            _freeze(cluster, spark, query, checkpoint / "penstock")
+        killed = _kill(cluster, range(kills, most_kills), losses, query, checkpoint / "penstock", is_polite=is_polite)
+        speculated, gone = _count_speculated(spark), _list_reasons(spark)
     state = read_journal(checkpoint / "penstock")
     keep_of = _keep_of_slots if arm == "arrival" else partial(_keep_of_batch, state)
     expected = {number: _expect(keep_of(number), number) for number in state.batches}
     wrong = {number for number, record in state.batches.items() if record.gates["in"] != (_ROWS, len(expected[number]))}
     wrong_rows = _audit(arm, expected, by_batch, output)
     rows = _ROWS * len(state.batches)
-    return Found(arm, kills, len(state.batches), rows, wrong_rows, len(wrong), sum(lossy), repairs, speculated, gone)
+    return Found(
+        arm, killed, len(state.batches), rows, wrong_rows, len(wrong), losses.batches, losses.miscounts, repairs, speculated, gone
+    )
 
 
 def _list_reasons(spark: SparkSession) -> tuple[str, ...]:
@@ -234,20 +277,25 @@ def _freeze(cluster: StandaloneCluster, spark: SparkSession, query: Any, journal
         _wait(lambda ended=ended: _count(journal) > ended, query, "no batch ended after an executor hung")
 
 
-def _kill(cluster: StandaloneCluster, kills: int, query: Any, journal: Path, *, is_polite: bool) -> None:
+def _kill(cluster: StandaloneCluster, most: range, losses: _Losses, query: Any, journal: Path, *, is_polite: bool) -> int:
+    """Kill as many executors as the range begins with, and up to its end until Spark has miscounted; return how many."""
+    kills = most.start
     chance = random.Random(kills)  # noqa: S311 - not for secrets
     _wait(lambda: _count(journal) >= 1, query, "no batch ended")
-    for number in range(kills):
+    killed = 0
+    while killed < kills or (killed < most.stop and not losses.miscounts):
         _wait(lambda: len(cluster.executors()) >= (1 if is_polite else 2), query, "a new executor did not come")
         time.sleep(chance.uniform(0.0, 2.0))
         ended = _count(journal)
-        asks = is_polite and number % 2 == 0
-        killed = cluster.kill_executor(chance.randrange(2), is_polite=asks)
+        asks = is_polite and killed % 2 == 0
+        pid = cluster.kill_executor(chance.randrange(2), is_polite=asks)
         _wait(lambda ended=ended: _count(journal) > ended, query, "no batch ended after a kill")
         if asks:  # it hands over what it has first, and must not be killed meanwhile
-            _wait(lambda killed=killed: killed not in cluster.executors(), query, "an executor did not go when it was asked to")
+            _wait(lambda pid=pid: pid not in cluster.executors(), query, "an executor did not go when it was asked to")
+        killed += 1
     ended = _count(journal)
     _wait(lambda: _count(journal) > ended, query, "no batch ended after the last kill")
+    return killed
 
 
 def _count(journal: Path) -> int:

@@ -41,6 +41,9 @@ RESTLESS = {
 }
 """Tasks that run twice at once; executors that are asked to leave; executors that come and go with the load."""
 
+_MOST_KILLS = 12
+"""Of a job that is to go on until Spark itself has counted a batch wrong."""
+
 if __name__ == "__main__":
     arm, directory, kills, words = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
     settings = {name: value for word in words for name, value in RESTLESS.get(word, {}).items()}
@@ -50,6 +53,7 @@ if __name__ == "__main__":
             cluster,
             directory,
             kills,
+            most_kills=_MOST_KILLS if "miscounted" in words else 0,
             is_polite="decommissioning" in words,
             freezes="speculation" in words,
             repairs="unrepaired" not in words,

@@ -99,8 +99,8 @@ def run_killed_job(arm: str, directory: Path, kills: int, *words: str) -> dict[s
 @pytest.mark.parametrize(
     ("arm", "kills", "words"),
     [
-        ("aggregate", 3, []),
-        ("arrival", 2, []),
+        ("aggregate", 2, ["miscounted"]),
+        ("arrival", 2, ["miscounted"]),
         pytest.param("function", 2, ["speculation"], marks=pytest.mark.long),
         pytest.param("function", 3, ["decommissioning"], marks=pytest.mark.long),
         pytest.param("aggregate", 2, ["allocation"], marks=pytest.mark.long),
@@ -114,6 +114,7 @@ def test_every_row_counts_once_whatever_becomes_of_executors(arm: str, kills: in
     assert found["lossy_batches"] >= 1, "no executor was lost in the middle of a batch"
     reasons = " ".join(found["gone"]).lower()
     happened = {
+        "miscounted": found["miscounts"] >= 1,  # by Spark, so that the counts would be wrong without the repair
         "speculation": found["speculated_tasks"] >= 1,
         "decommissioning": "decommission" in reasons,
         "allocation": "killed by driver" in reasons,
