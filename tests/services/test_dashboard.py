@@ -128,8 +128,12 @@ def choose(browser: Chrome, name: str) -> None:
 
 
 def text_of(browser: Chrome, selector: str) -> str:
-    """Return a text in one call: between finding an element and reading it, the page may be drawn anew."""
-    return str(browser.execute_script("return document.querySelector(arguments[0])?.innerText ?? ''", selector)).strip()
+    """Return a text in one call: between finding an element and reading it, the page may be drawn anew.
+
+    A drawing has no ``innerText``.
+    """
+    read = "const found = document.querySelector(arguments[0]); return found?.innerText ?? found?.textContent ?? ''"
+    return str(browser.execute_script(read, selector)).strip()
 
 
 def tile(browser: Chrome, label: str) -> str:
