@@ -6,7 +6,8 @@
   as in ``gate``.
 - Per batch: a Spark Connect server of its own, and a streaming job of batches of 1,000 rows (``rate-micro-batch``, into
   ``noop``) without the gate and with it, by arrival and by batch, in turn. The time of an arm in a round is the median of the
-  times that Spark reports for its batches (``triggerExecution``), without the first ones; the median round counts.
+  times that Spark reports for its batches (``triggerExecution``), without the first ones; the median round counts. Then the
+  same, but by arrival, over another server, which talks to its Python workers through Unix domain sockets (Spark 4.1 and later).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +43,7 @@ _BATCHES, _WARM_UP = 40, 10
 _BATCH_ROWS = 1_000
 _MAX_RATIO, _MAX_ADDED_MS = 3.0, 60.0
 _WAIT_S = 1_200.0
+_SOCKETS = "spark.python.unix.domain.socket.enabled"
 
 
 def run(*, quick: bool, say: Say) -> Result:
@@ -61,14 +64,20 @@ def run(*, quick: bool, say: Say) -> Result:
         {"arm": name, "ns per row": 1e9 * time_s / rows, "ms per batch": None} for name, time_s in times_s.items()
     ]
     say("batches over Spark Connect")
-    batches_ms = _time_batches(_QUICK_ROUNDS if quick else _ROUNDS)
-    table += [{"arm": name, "ns per row": None, "ms per batch": time_ms} for name, time_ms in batches_ms.items()]
+    number_of_rounds = _QUICK_ROUNDS if quick else _ROUNDS
+    batches_ms = _time_batches(number_of_rounds, ("plain", "by arrival", "by batch"), sockets=False)
+    say("batches over Spark Connect, through Unix domain sockets")
+    sockets_ms = _time_batches(number_of_rounds, ("plain", "by batch"), sockets=True)
+    timed_ms = batches_ms | {f"{name}, sockets": time_ms for name, time_ms in sockets_ms.items()}
+    table += [{"arm": name, "ns per row": None, "ms per batch": time_ms} for name, time_ms in timed_ms.items()]
     bars = []
     for what, way in (("", "by arrival"), (", by batch", "by batch")):
         ratio = times_s[f"gate over public functions{what}"] / times_s[f"classic gate{what}"]
         added_ms = batches_ms[way] - batches_ms["plain"]
         bars.append(Bar.at_most(f"gate over public functions / classic gate, {way}, time per row", ratio, _MAX_RATIO))
         bars.append(Bar.at_most(f"with the gate {way} - without, ms per batch", added_ms, _MAX_ADDED_MS))
+    added_ms = sockets_ms["by batch"] - sockets_ms["plain"]
+    bars.append(Bar.at_most("the same by batch, through Unix domain sockets", added_ms, _MAX_ADDED_MS))
     return Result("connect", table, bars)
 
 
@@ -102,10 +111,10 @@ def _apply_gate_by_batch(df: DataFrame, scratch: Path) -> DataFrame:
     return gate.apply(df)
 
 
-def _time_batches(rounds: int) -> dict[str, float]:
-    """Run the two arms in a process of its own: one process has either a classic session or one of Spark Connect."""
+def _time_batches(rounds: int, arms: Sequence[str], *, sockets: bool) -> dict[str, float]:
+    """Run the arms in a process of its own: one process has either a classic session or one of Spark Connect."""
     with tempfile.TemporaryDirectory(prefix="penstock-connect-") as scratch:
-        command = [sys.executable, "-m", __name__, scratch, str(rounds)]
+        command = [sys.executable, "-m", __name__, scratch, str(rounds), str(sockets).lower(), *arms]
         environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
         done = subprocess.run(  # noqa: S603 - this program
             command, cwd=_ROOT, env=environment, capture_output=True, text=True, check=False, timeout=_WAIT_S
@@ -150,13 +159,14 @@ def _collect_times(query: Any) -> list[float]:
     return [times[number] for number in sorted(times)[:_BATCHES]]
 
 
-def _main(scratch: str, rounds: str) -> None:
+def _main(scratch: str, rounds: str, sockets: str, *arms: str) -> None:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - needs Spark
 
-    spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    conf: dict[str, Any] = {"spark.ui.enabled": "false", _SOCKETS: sockets}
+    spark = SparkSession.builder.remote("local[2]").config(map=conf).getOrCreate()
     try:
         job = _Job(spark, Path(scratch))
-        times: dict[str, list[float]] = {"plain": [], "by arrival": [], "by batch": []}
+        times: dict[str, list[float]] = {arm: [] for arm in arms}
         for number in range(int(rounds) + 1):
             for arm in times if number % 2 else reversed(times):
                 time_ms = job.run(arm)
