@@ -266,6 +266,36 @@ def test_a_batch_waits_for_one_request(session: SparkSession, s3: S3Server, tmp_
     }
 
 
+def test_a_slow_hdfs_costs_time_and_nothing_else(session: SparkSession, hdfs: HdfsCluster, tmp_path: Path) -> None:
+    seen: dict[int, int] = {}
+    begun_s: list[float] = []
+
+    def note(df: DataFrame, number: int) -> None:
+        begun_s.append(time.monotonic())
+        collect_into(seen)(df, number)
+
+    place = f"{hdfs.url}/slow"
+    with Shedder("2s", controller=Cycle(), journal=place) as shedder:
+        gated = shedder.gate(ticks(session), name="in", identity="value")
+        query = shedder.foreach_batch(gated, note, checkpoint=tmp_path / "cp", name="q")
+        wait_until(lambda: len(seen) > 5, query)
+        first = len(seen)
+        with hdfs.slowed(0.2):
+            wait_until(lambda: len(seen) > first + 6, query)
+    slow_s, quick_s = np.median(np.diff(begun_s[first + 1 : first + 6])), np.median(np.diff(begun_s[2:first]))
+    assert slow_s > quick_s + 0.2, f"each batch waited: {slow_s} s instead of {quick_s} s"
+    assert shedder.report().errors == [], "that is no failure"
+    state = read_journal(open_session_store(session, f"{place}/q", "the journal"))
+    assert {number: record.gates["in"] for number, record in state.batches.items()} == {
+        number: (1_000, count) for number, count in seen.items()
+    }
+    for number, count in seen.items():
+        decision = state.decision_for(number)
+        assert decision is not None
+        ids = np.arange(1_000 * number, 1_000 * (number + 1))
+        assert count == (uniform(gate_seed("in"), [pa.array(ids)]) < decision.keep).sum(), number
+
+
 @pytest.fixture(params=["s3", "hdfs"])
 def outage(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[], None], Callable[[], None]]]:
     """A directory, and how its storage goes away and comes back: one that refuses, one that does not answer."""

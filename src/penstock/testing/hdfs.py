@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,6 +24,7 @@ __all__ = ["HdfsCluster"]
 
 _VERSION = "3.5.0"
 _START_S, _STOP_S = 90.0, 20.0
+_ANSWERS_S = 0.01
 _KINDS = {"namenode": "NameNode", "datanode": "DataNode"}
 
 
@@ -90,6 +94,26 @@ class HdfsCluster:
         """Let it answer again."""
         for process in self._processes:
             process.send_signal(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def slowed(self, latency_s: float) -> Iterator[None]:
+        """Make requests wait, as a network far away would: it answers for a moment only, after each pause of this length."""
+        is_over = threading.Event()
+
+        def alternate() -> None:
+            while not is_over.is_set():
+                self.pause()
+                is_over.wait(latency_s)
+                self.resume()
+                is_over.wait(_ANSWERS_S)
+
+        thread = threading.Thread(target=alternate, name="penstock slow HDFS", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
 
     def stop(self) -> None:
         """End it; nothing happens if it doesn't run."""
