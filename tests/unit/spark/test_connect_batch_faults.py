@@ -64,6 +64,17 @@ def suspended(driver: ConnectBatchDriver) -> Iterator[None]:
         yield
 
 
+def run_unseen(engine: Engine, batches: range) -> list[float]:
+    """Run batches whose reports don't come by themselves; return the keep of each."""
+    keeps = []
+    for batch_id in batches:
+        engine.plan(batch_id)
+        keeps.append(engine.ask())
+        engine.report(batch_id)
+        engine.commit(batch_id)
+    return keeps
+
+
 def count_first(driver: ConnectBatchDriver, batches: int) -> None:
     wait_for(lambda: len(driver.journal.state.batches) == batches)
 
@@ -273,11 +284,7 @@ def test_a_client_without_a_listener_finds_the_batch_of_the_day_itself(engine: E
     engine.run(driver, range(2))
     count_first(driver, 2)
     with suspended(driver):
-        for batch_id in range(2, 9):
-            engine.plan(batch_id)
-            engine.ask()
-            engine.report(batch_id)
-            engine.commit(batch_id)
+        run_unseen(engine, range(2, 9))
         for path in (engine.checkpoint / "offsets").iterdir():
             if int(path.name) < 6:
                 path.unlink()
@@ -298,11 +305,7 @@ def test_no_decision_is_made_about_a_batch_that_has_ended(engine: Engine, monkey
     count_first(driver, 2)
     monkeypatch.setattr(batch_lookup, "PATIENCE_S", 0.02)
     with suspended(driver):
-        for batch_id in range(2, 12):
-            engine.plan(batch_id)
-            assert engine.ask() == keep_of(1)
-            engine.report(batch_id)
-            engine.commit(batch_id)
+        assert set(run_unseen(engine, range(2, 12))) == {keep_of(1)}
     wait_for(lambda: driver._next == 12 and len(driver.journal.state.batches) == 12)
     driver.finish()
     assert set(decided(engine, *range(2, 12))) <= {None, keep_of(1)}
