@@ -69,7 +69,8 @@ class ArrivalDriver(ReportedDriver):
         self._stream = query._jsq.streamingQuery()
         self._topics = KafkaTopics(next(iter(self.gates.values())).spark, self._stream)
         self.claim_journal(_find_checkpoint(self._stream, self.gates).store, str(query.id))
-        self.listen([progress.json for progress in query.recentProgress])
+        # Java's own: PySpark 3.5 makes dictionaries of them, and later versions ask the JVM for each number.
+        self.listen([str(progress.json()) for progress in query._jsq.recentProgress()])
 
     def _read_first_offsets(self) -> list[str | None]:
         return _find_checkpoint(self._stream, self.gates).starts(0)
