@@ -20,8 +20,10 @@ from penstock.drop.hashing import gate_seed, uniform
 from penstock.drop.tables import SLOT_SHIFT, SLOTS, BatchTable, KeepTable, to_micros
 from penstock.errors import PenstockError
 from penstock.journal.records import OlderRows
+from penstock.las.bucket_keeps import BucketKeeps
 from penstock.spark.catalyst import fixed_index
 from penstock.spark.gates import Gate, GateSpecification, build_gate
+from penstock.spark.gates.specification import Buckets
 from penstock.spark.plan_counts import PlanCounter
 from penstock.spark.versions import minor_version
 
@@ -206,6 +208,34 @@ def test_set_by_arrival_it_keeps_what_the_twin_keeps(spark: SparkSession) -> Non
     keep = gate.state.ring.table().lookup(slots)
     assert len(set(keep.tolist())) == 4
     assert ids(gated) == np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep).tolist()
+
+
+@pytest.mark.parametrize("is_bounded", [False, None])
+def test_slots_share_entries_where_a_gate_has_many_buckets(spark: SparkSession, is_bounded: bool | None) -> None:
+    """The numbers of a decision are in the table once, not once per slot; the twin is numpy's."""
+    count, buckets = 20_000, 500
+    df = rows(spark, count).withColumn("bucket", (F.col("id") % buckets).cast("int"))
+    model = Buckets("bucket", BucketKeeps(buckets), is_counted=True)
+    gate, gated = build(df, by_arrival=True, weight_column="w", is_bounded=is_bounded, buckets=model)
+    assert len(ids(gated)) == count
+    assert gate.take_reading().older_than_ring == 0, "nothing is decided yet"
+    slots = (np.arange(count) * 1000 + int(BASE_S * 1e6)) >> SLOT_SHIFT
+    generator, oldest = np.random.default_rng(7), int(slots[0]) + 10
+    for slot in (oldest - 20, oldest, oldest + 1, oldest + 40, oldest + SLOTS - 1):
+        keeps = np.where(generator.random(buckets) < 0.2, 0.0, generator.random(buckets))
+        gate.state.ring.decide(slot, (*keeps, *((3_000.0,) if gate.state.is_bounded else ())))
+    (table,) = gate.state.tables()
+    gate.publish((table,))
+    assert (table.oldest, len(table.keeps)) == (oldest, 4)
+    ranks = np.arange(count) % (count // 2) if gate.state.is_bounded else None
+    keep = table.lookup(slots, np.arange(count) % buckets, ranks)
+    passes = uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep
+    weights = {row["id"]: row["w"] for row in gated.select("id", "w").collect()}
+    assert sorted(weights) == np.flatnonzero(passes).tolist()
+    assert [weights[one] for one in np.flatnonzero(passes)] == pytest.approx((1 / keep[passes]).tolist())
+    reading = gate.take_reading()
+    assert reading.older_than_ring == passes[slots <= oldest].sum()
+    assert reading.offered_by_class == (count // buckets,) * buckets
 
 
 def test_rows_older_than_the_table_take_its_oldest_entry_and_are_counted(spark: SparkSession) -> None:

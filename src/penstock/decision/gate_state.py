@@ -84,7 +84,7 @@ class SlotGate(GateState):
     def __init__(self, name: str, shares: Shares, *, unit_name: Literal["row", "key"] = "row", is_bounded: bool = False) -> None:
         super().__init__(name, unit_name, shares.names)
         self.shares = shares
-        self.ring = SlotRing(shares.count, is_bounded=is_bounded)
+        self.ring = SlotRing(shares.count, is_bounded=is_bounded, is_shared=shares.are_many)
         self.wishes: dict[Any, float] = {}
         """What each query that reads the gate by arrival would keep, by its core."""
         self._tasks: int | None = None

@@ -47,6 +47,8 @@ class Shares(ABC):
     """The names of the classes; empty where they have none."""
     count: int
     """How many classes there are."""
+    are_many = False
+    """Whether there are so many that a table can't have a keep of each for every slot."""
 
     @abstractmethod
     def entries(self, keep: float) -> tuple[float, ...]:
@@ -139,6 +141,7 @@ class BucketShares(Shares):
     """By bucket of a row's key, as a model of costs says."""
 
     names = ()
+    are_many = True
 
     def __init__(self, model: BucketModel) -> None:
         self._model = model

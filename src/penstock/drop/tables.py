@@ -7,6 +7,9 @@ changes once the slot has begun.
 Set by batch, a table is a moment, then one keep per class for rows that arrived before it and one for all others. The moment is a
 microsecond, so no row is taken for older than it is.
 
+A table with many classes holds each decision once and says which of them each slot reads: a row of keeps per slot would be tens
+of megabytes, and Spark sends the table with every stage.
+
 The table of a bounded gate has one more number per slot: after how many rows of a partition the keep starts to fall. From there
 on it falls with the row's rank in the partition, so the work of a batch has a bound, however large the batch is.
 """
@@ -45,6 +48,8 @@ SLOT_SHIFT = 17
 """A slot is 2^17 microseconds, 0.131 s: a shift instead of a division."""
 SLOTS = 8192
 """18 minutes; rows that arrived earlier share the entry of the oldest slot, and count as older, as those of that slot do."""
+_MOST_NUMBERS = 1 << 20
+"""In the entries of a table whose slots share them: 8 MB, or with 1,000 classes a decision a second for 17 minutes."""
 ALWAYS, NEVER = -(1 << 62), 1 << 62
 """Microseconds before and after all timestamps."""
 SCALE = 2.0**53
@@ -132,11 +137,17 @@ class KeepTable:
     """One row per slot, one column per class; for a bounded gate one column more, the rows that are kept in full."""
     latest: int = NEVER
     """Rows that arrived after this moment, in microseconds, come from a clock that is ahead."""
+    rows: np.ndarray | None = None
+    """Which row of ``keeps`` each slot reads, where several share one; only the oldest slot reads the first."""
 
     @classmethod
     def everywhere(cls, keeps: Sequence[float]) -> KeepTable:
         """Return a table with the same keeps in all slots: every slot is older than the oldest one and takes its entry."""
         return cls(NEVER, np.array([keeps, keeps], dtype=np.float64))
+
+    def row_by_slot(self) -> np.ndarray:
+        """Return which row of ``keeps`` each slot reads, from the oldest on."""
+        return np.arange(len(self.keeps)) if self.rows is None else self.rows
 
     def lookup(self, slots: np.ndarray, class_index: np.ndarray | int = 0, ranks: np.ndarray | None = None) -> np.ndarray:
         """Return the keep probability of each row: the numpy twin of the gate's expression.
@@ -150,7 +161,8 @@ class KeepTable:
         ranks
             For a bounded gate: the rank of each row in its partition, from 0.
         """
-        ages = np.clip(slots - self.oldest, 0, len(self.keeps) - 1)
+        rows = self.row_by_slot()
+        ages = rows[np.clip(slots - self.oldest, 0, len(rows) - 1)]
         keeps: np.ndarray = self.keeps[ages, class_index]
         if ranks is None:
             return keeps
@@ -203,6 +215,8 @@ class SlotRing:
     """(first slot, keep of each class), oldest first."""
     is_bounded: bool = False
     """Whether each entry has one number more: the rows that are kept in full."""
+    is_shared: bool = False
+    """Whether slots of one decision share its entry in the table."""
 
     @property
     def columns(self) -> int:
@@ -218,8 +232,15 @@ class SlotRing:
             raise PenstockError(f"slot {from_slot} is not after slot {self.changes[-1][0]}, which has been decided")
         self.changes.append((from_slot, entry))
         # One change that is older than the table says what its oldest entry is.
-        while len(self.changes) > 1 and self.changes[1][0] <= from_slot - SLOTS:
+        oldest = self._oldest_with()
+        while len(self.changes) > 1 and self.changes[1][0] < oldest:
             del self.changes[0]
+
+    def _oldest_with(self, *from_slots: int) -> int:
+        """Return the oldest slot of the table after further decisions: a table with many classes may hold fewer of them."""
+        firsts = [*(slot for slot, _ in self.changes), *from_slots]
+        oldest, most = firsts[-1] - SLOTS + 1, _MOST_NUMBERS // self.columns
+        return max(oldest, firsts[-most]) if self.is_shared and len(firsts) > most else oldest
 
     def forgets(self, from_slot: int) -> bool:
         """Whether a decision from a slot on would change what rows have that are older than the table.
@@ -230,7 +251,7 @@ class SlotRing:
         """
         if not self.changes:
             return False
-        oldest, newest = (last - SLOTS + 1 for last in (self.changes[-1][0], from_slot))
+        oldest, newest = self._oldest_with(), self._oldest_with(from_slot)
         return any(oldest < slot <= newest for slot, _ in self.changes)
 
     def merge(self, changes: Iterable[tuple[int, tuple[float, ...]]]) -> None:
@@ -262,7 +283,13 @@ class SlotRing:
         """Return the decisions as a table. The latest decision is in its last slot, which also stands for all later slots."""
         if not self.changes:
             return KeepTable(ALWAYS, np.array([self.start, self.start]))  # no row is older than its oldest slot
-        oldest = self.changes[-1][0] - SLOTS + 1
-        entries = np.array([self.start, *(entry for _, entry in self.changes)])
-        firsts = [first for first, _ in self.changes]
-        return KeepTable(oldest, entries[np.searchsorted(firsts, np.arange(oldest, oldest + SLOTS), side="right")])
+        oldest = self._oldest_with()
+        before = [self.start, *(entry for _, entry in self.changes)]
+        changes = [(first, entry) for (first, entry), last in zip(self.changes, before, strict=False) if entry != last]
+        entries = np.array([self.start, *(entry for _, entry in changes)])
+        firsts = [first for first, _ in changes]
+        rows = np.searchsorted(firsts, np.arange(oldest, self.changes[-1][0] + 1), side="right")
+        if not self.is_shared:
+            return KeepTable(oldest, entries[rows])
+        used, rows[1:] = np.unique(rows[1:], return_inverse=True)
+        return KeepTable(oldest, entries[[rows[0], *used]], rows=np.append(0, rows[1:] + 1))

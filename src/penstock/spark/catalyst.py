@@ -68,18 +68,20 @@ class TableCell:
         The first table in force.
     keeps
         How many columns of the table are keep probabilities; one after them is a bound. With none at all, entries are doubles.
+    is_shared
+        Whether several slots may share a row, so that ``start`` must be asked where a slot's entries begin.
     """
 
-    def __init__(self, spark: SparkSession, table: KeepTable, keeps: int = 1) -> None:
+    def __init__(self, spark: SparkSession, table: KeepTable, keeps: int = 1, *, is_shared: bool = False) -> None:
         self._spark, self._jvm = spark, _jvm(spark)
         self._array = self._jvm.org.apache.spark.sql.catalyst.expressions.UnsafeArrayData()
         self._base = self._jvm.org.apache.spark.unsafe.Platform.BYTE_ARRAY_OFFSET
-        self._keeps = keeps
+        self._keeps, self._is_shared = keeps, is_shared
         self.publish(table)
 
     def publish(self, table: KeepTable) -> None:
         """Put a table in force for every micro-batch that starts from now on."""
-        packed = _pack(table, self._keeps)
+        packed = _pack(table, self._keeps, is_shared=self._is_shared)
         self._array.pointTo(packed, self._base, len(packed))
 
     def oldest(self) -> Column:
@@ -93,6 +95,11 @@ class TableCell:
     def last(self) -> Column:
         """Return the index of the last slot of the table in force."""
         return self._entry(fixed_index(3))
+
+    def start(self, age: Column) -> Column:
+        """Return at which element the entries of a slot begin, where several slots may share them: an integer."""
+        index = compute(self._spark, "Add", to_integer(self._spark, self._entry(fixed_index(2))), age)
+        return to_integer(self._spark, self._entry(index))
 
     def threshold(self, element: Column) -> Column:
         """Return a keep of the table in force: a bigint, keep times ``SCALE``. The first entry is element ``ENTRIES``."""
@@ -186,10 +193,10 @@ def has_switch(text: str) -> bool:
 
 
 ENTRIES = 4
-"""Elements of a table before its entries; the third is empty, since the fourth is reached by fewer expressions."""
+"""Elements of a table before its entries; the third says where it says where each slot's entries begin, or is empty."""
 
 
-def _pack(table: KeepTable, keeps: int) -> bytearray:
+def _pack(table: KeepTable, keeps: int, *, is_shared: bool) -> bytearray:
     """Lay a table out as a Spark array without nulls: the length, one null bit per element in whole words, then 8 bytes each."""
     entries = np.array(table.keeps, dtype="<f8")
     if keeps:  # whole numbers
@@ -197,10 +204,12 @@ def _pack(table: KeepTable, keeps: int) -> bytearray:
         entries.view("<i8")[:, :keeps] = round_up(entries[:, :keeps]) * SCALE
         entries.view("<i8")[:, keeps:] = bounds
         entries = np.hstack([entries, raise_rank(bounds)])
-    length = ENTRIES + entries.size
+    rows = table.row_by_slot()
+    starts = np.array(ENTRIES + rows * entries.shape[1] if is_shared else [], dtype="<i8")
+    length = ENTRIES + entries.size + starts.size
     null_words = (length + 63) // 64
-    header = struct.pack("<qqqq", table.oldest, table.latest, 0, len(table.keeps) - 1)
-    return bytearray(struct.pack("<q", length) + bytes(8 * null_words) + header + entries.tobytes())
+    header = struct.pack("<qqqq", table.oldest, table.latest, ENTRIES + entries.size if is_shared else 0, len(rows) - 1)
+    return bytearray(struct.pack("<q", length) + bytes(8 * null_words) + header + entries.tobytes() + starts.tobytes())
 
 
 def unpack(whole: np.ndarray) -> np.ndarray:

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from penstock.control import Controller, controller_named
 from penstock.control.keep_all import KeepAll
 from penstock.drop.shares import WorkReading
-from penstock.drop.tables import SLOTS
 from penstock.duration import parse_duration
 from penstock.errors import PenstockError
 from penstock.las.bucket_keeps import BucketKeeps
@@ -40,7 +39,7 @@ PolicyName = Literal["cost-aware", "las", "straw-man", "full-knowledge"]
 _REORDERING = r"^\W*(Aggregate|Join|Repartition\w*|RebalancePartitions|Sort|Deduplicate\w*|Distinct|\w*GroupsWithState\w*) "
 """Nodes of a plan behind which the rows of a partition come in another order when a batch is run again."""
 _MOST_BUCKETS = 1_000
-"""A table by arrival has 66 MB then. With half as many again, a driver with 1 GB, Spark's default, runs out of memory."""
+"""A decision has 8 KB then, and 20 KB in the journal; a table by arrival has 8 MB at most, which a driver with 1 GB can hold."""
 
 
 class AddGate(Protocol):
@@ -79,8 +78,8 @@ class KnapsackPolicy(LoadPolicy):
         self._buckets = (512 if is_timed else 32) if buckets is None else buckets
         if self._buckets > _MOST_BUCKETS:
             raise PenstockError(
-                f"buckets must be at most {_MOST_BUCKETS:,}, got {self._buckets:,}: by arrival, a table has {SLOTS:,} slots with "
-                "a number for each, and Spark sends it with every stage"
+                f"buckets must be at most {_MOST_BUCKETS:,}, got {self._buckets:,}: each decision has a number for each, and by "
+                "arrival Spark sends all decisions of the last minutes with every stage"
             )
         self._is_timed = is_timed
         # One bucket more than hashes reach: null's.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.drop import tables
 from penstock.drop.tables import (
     ALWAYS,
     NEVER,
@@ -60,21 +62,36 @@ def test_slots_begin_where_they_should() -> None:
     assert slot_start_s(1) == (1 << SLOT_SHIFT) / 1e6
 
 
+@pytest.mark.parametrize("most", [None, 1, 3])
 @given(
-    steps=st.lists(st.tuples(st.integers(1, 3 * SLOTS), st.floats(0, 1)), min_size=1, max_size=12),
+    steps=st.lists(st.tuples(st.integers(1, 3 * SLOTS), st.floats(0, 1) | st.sampled_from([0.5, 1.0])), min_size=1, max_size=12),
     ages=st.lists(st.integers(0, SLOTS - 1), min_size=1, max_size=20),
 )
-def test_the_layout_says_what_the_decisions_say(steps: list[tuple[int, float]], ages: list[int]) -> None:
-    """Against an oracle that walks the list of decisions."""
-    ring, decisions, slot = SlotRing(1), [(-(10**12), 1.0)], 10**10
-    for gap, keep in steps:
-        slot += gap
-        ring.decide(slot, [keep])
-        decisions.append((slot, keep))
-    table = ring.table()
-    for asked in [slot - age for age in ages] + [slot, slot + 1, slot + 10**6]:
-        oracle = [keep for first, keep in decisions if first <= asked][-1]
-        assert table.lookup(np.array([asked]))[0] == oracle
+def test_the_layout_says_what_the_decisions_say(most: int | None, steps: list[tuple[int, float]], ages: list[int]) -> None:
+    """Against an oracle that walks the list of decisions, whether or not slots share entries, and however many there may be."""
+    plain, shared = SlotRing(2), SlotRing(2, is_shared=True)
+    decisions, slot = [(-(10**12), (1.0, 1.0))], 10**10
+    with mock.patch.object(tables, "_MOST_NUMBERS", 2 * (most or 100)):
+        for gap, keep in steps:
+            slot += gap
+            entry = (keep, 1.0 - keep)
+            for ring in (plain, shared):
+                ring.decide(slot, entry)
+            decisions.append((slot, entry))
+        asked = np.array([slot - age for age in ages] + [slot, slot + 1, slot + 10**6])
+        oldest = slot - SLOTS + 1
+        if most is not None and len(steps) > most:
+            oldest = max(oldest, decisions[-most][0])
+        table = shared.table()
+        assert table.oldest == oldest
+        assert table.rows is not None
+        assert (table.rows[1:] > 0).all(), "the oldest slot tells what is older than the table"
+        assert plain.table().rows is None
+    for index in (0, 1):
+        oracle = np.array([[entry for first, entry in decisions if first <= one][-1][index] for one in asked])
+        assert (plain.table().lookup(asked, np.full(len(asked), index)) == oracle).all()
+        late = [[entry for first, entry in decisions if first <= max(one, oldest)][-1][index] for one in asked]
+        assert (table.lookup(asked, np.full(len(asked), index)) == np.array(late)).all()
 
 
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999

@@ -142,6 +142,7 @@ def _is_same(one: KeepTable, other: KeepTable) -> bool:
         and one.oldest == other.oldest
         and one.latest == other.latest
         and np.array_equal(one.keeps, other.keeps)
+        and np.array_equal(one.row_by_slot(), other.row_by_slot())
     )
 
 

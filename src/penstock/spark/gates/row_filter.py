@@ -110,7 +110,8 @@ class RowFilter:
         self.state.arrival_column = self._arrival
         self.by_arrival = Switch(spark)
         """Whether it reads tables of slots, not tables of batches."""
-        self._cell = TableCell(spark, self.state.everything(), keeps=shares.count)
+        self._cell = TableCell(spark, self.state.everything(), keeps=shares.count, is_shared=shares.are_many)
+        self._is_shared = shares.are_many
         self.cells = (self._cell,)
         self._stride = shares.count + (2 if self.state.is_bounded else 0)  # a bound is followed by its power
         self._bound = RankBound(spark, self._cell, shares.count)
@@ -224,6 +225,8 @@ class RowFilter:
         slot = F.shiftright(micros, SLOT_SHIFT)
         since = compute(self._spark, "Subtract", slot, self._cell.oldest())
         age = to_integer(self._spark, F.least(F.greatest(since, bigint(0)), self._cell.last()))
+        if self._is_shared:
+            return self._cell.start(age)
         first = age if self._stride == 1 else compute(self._spark, "Multiply", age, F.lit(self._stride))
         return compute(self._spark, "Add", first, F.lit(ENTRIES))
 
