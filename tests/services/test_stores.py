@@ -278,12 +278,12 @@ def test_a_slow_hdfs_costs_time_and_nothing_else(session: SparkSession, hdfs: Hd
     with Shedder("2s", controller=Cycle(), journal=place) as shedder:
         gated = shedder.gate(ticks(session), name="in", identity="value")
         query = shedder.foreach_batch(gated, note, checkpoint=tmp_path / "cp", name="q")
-        wait_until(lambda: len(seen) > 5, query)
+        wait_until(lambda: len(seen) > 15, query)  # the first ones take longer, and are left out
         first = len(seen)
         with hdfs.slowed(0.2):
             wait_until(lambda: len(seen) > first + 6, query)
-    slow_s, quick_s = np.median(np.diff(begun_s[first + 1 : first + 6])), np.median(np.diff(begun_s[2:first]))
-    assert slow_s > quick_s + 0.2, f"each batch waited: {slow_s} s instead of {quick_s} s"
+    slow_s, quick_s = np.median(np.diff(begun_s[first + 1 : first + 6])), np.median(np.diff(begun_s[first - 7 : first]))
+    assert slow_s > quick_s + 0.4, f"each batch waited: {slow_s} s instead of {quick_s} s"
     assert shedder.report().errors == [], "that is no failure"
     state = read_journal(open_session_store(session, f"{place}/q", "the journal"))
     assert {number: record.gates["in"] for number, record in state.batches.items()} == {
@@ -294,6 +294,27 @@ def test_a_slow_hdfs_costs_time_and_nothing_else(session: SparkSession, hdfs: Hd
         assert decision is not None
         ids = np.arange(1_000 * number, 1_000 * (number + 1))
         assert count == (uniform(gate_seed("in"), [pa.array(ids)]) < decision.keep).sum(), number
+
+
+def test_hdfs_is_asked_again_soon_whether_a_file_is_closed(session: SparkSession, hdfs: HdfsCluster) -> None:
+    """By default its client waits for 0.4 s, before every other batch; who has set it otherwise is heard."""
+    setting = "dfs.client.block.write.locateFollowingBlock.initial.delay.ms"
+    store = open_session_store(session, f"{hdfs.url}/soon", "the journal")
+    assert isinstance(store, HadoopStore)
+    store.make()
+    took_s = []
+    for number in range(20):
+        begun_s = time.monotonic()
+        store.create(f"file{number}", b"x")
+        took_s.append(time.monotonic() - begun_s)
+    assert np.quantile(took_s, 0.9) < 0.3, took_s
+    session.conf.set(setting, "700")
+    try:
+        store = open_session_store(session, f"{hdfs.url}/soon", "the journal")
+    finally:
+        session.conf.unset(setting)
+    assert isinstance(store, HadoopStore)
+    assert store._conf.get(setting) == "700"
 
 
 @pytest.fixture(params=["s3", "hdfs"])
@@ -377,14 +398,13 @@ def test_storage_that_fails_for_longer_than_the_lease_holds(
         first = len(seen)
         fail_beyond_the_lease(s3, leases, lambda: len(seen) > first + 6)
         last = len(seen)
-        wait_until(lambda: len(seen) > last + 8, query)
+        wait_until(lambda: len({round(seen[number] / 1_000, 1) for number in sorted(seen)[last:][-3:]}) == 3, query)
     state = read_journal(open_session_store(session, f"{place}/q", "the journal"))
     assert {number: record.gates["in"] for number, record in state.batches.items()} == {
         number: (1_000, count) for number, count in seen.items()
     }, "no count is lost"
     during = {seen[number] / 1_000 for number in range(first + 2, last)}
     assert max(during) - min(during) < 0.06, "the last table stayed"
-    assert len({round(seen[number] / 1_000, 1) for number in range(last + 3, last + 8)}) == 3, "decisions go on"
     for number, count in seen.items():
         decision = state.decision_for(number)
         assert decision is not None

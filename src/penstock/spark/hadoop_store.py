@@ -38,6 +38,12 @@ _CONNECTORS = {
 }
 _BY_FILESYSTEM = "FileSystemBasedCheckpointFileManager"
 """What Spark's checkpoint manager is where Hadoop has no ``FileContext``; it may leave a file that it should replace."""
+_HDFS_DEFAULTS = {
+    "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": ("400", "10"),
+    "dfs.client.block.write.locateFollowingBlock.retries": ("5", "11"),
+}
+"""How long HDFS's client waits until it asks again whether a file is closed, doubled each time, and how often it asks: as long in
+all, but a file that is not closed at once, and half of them are not, takes 0.01 s more instead of 0.4 s."""
 _MISSING = ("UnsupportedFileSystemException", "ClassNotFoundException", "NoClassDefFoundError")
 _ERRORS: dict[str, type[OSError]] = {
     "FileNotFoundException": FileNotFoundError,
@@ -74,7 +80,7 @@ def open_session_store(spark: SparkSession, location: str | Path, what: str) -> 
         If the session has no connector for the address, or it can't be reached.
     """
     jvm: Any = spark._jvm
-    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    conf = spark._jsparkSession.sessionState().newHadoopConf()  # our own copy
     try:
         path = jvm.org.apache.hadoop.fs.Path(str(location))
         filesystem = path.getFileSystem(conf)
@@ -85,6 +91,9 @@ def open_session_store(spark: SparkSession, location: str | Path, what: str) -> 
         raise PenstockError(_describe_missing(jvm, str(location), what, error)) from None
     except PySparkException as error:  # such as a setting of the connector that is no number
         raise PenstockError(f"{what} {location} can't be reached: {_first_line(error)}") from None
+    for setting, (default, ours) in _HDFS_DEFAULTS.items():
+        if conf.get(setting, default) == default:
+            conf.set(setting, ours)
     return HadoopStore(jvm, filesystem, conf, str(qualified.toString()), internals_of(spark))
 
 

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +18,12 @@ from typing import Self
 from penstock.errors import PenstockError
 from penstock.testing.maven import UnavailableError, fetch_jars
 from penstock.testing.processes import find_free_ports
+from penstock.testing.slow_link import SlowLink
 
 __all__ = ["HdfsCluster"]
 
 _VERSION = "3.5.0"
 _START_S, _STOP_S = 90.0, 20.0
-_ANSWERS_S = 0.01
 _KINDS = {"namenode": "NameNode", "datanode": "DataNode"}
 
 
@@ -53,12 +52,13 @@ class HdfsCluster:
         self._is_own = directory is None
         self._directory = Path(tempfile.mkdtemp(prefix="penstock-hdfs-") if directory is None else directory)
         self._port, self._web_port = find_free_ports(2)
+        self._link = SlowLink(self._port)
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
     def url(self) -> str:
         """The root of the filesystem."""
-        return f"hdfs://127.0.0.1:{self._port}"
+        return f"hdfs://127.0.0.1:{self._link.port or self._port}"
 
     def start(self) -> Self:
         """Start it, with the data that it had before; return when files can be written."""
@@ -83,6 +83,7 @@ class HdfsCluster:
                 command = self._java(jars, f"org.apache.hadoop.hdfs.server.{kind}.{name}")
                 self._processes.append(subprocess.Popen(command, stdout=log, stderr=log))  # noqa: S603 - our own command
         self._wait()
+        self._link.start()
         return self
 
     def pause(self) -> None:
@@ -97,26 +98,16 @@ class HdfsCluster:
 
     @contextlib.contextmanager
     def slowed(self, latency_s: float) -> Iterator[None]:
-        """Make requests wait, as a network far away would: it answers for a moment only, after each pause of this length."""
-        is_over = threading.Event()
-
-        def alternate() -> None:
-            while not is_over.is_set():
-                self.pause()
-                is_over.wait(latency_s)
-                self.resume()
-                is_over.wait(_ANSWERS_S)
-
-        thread = threading.Thread(target=alternate, name="penstock slow HDFS", daemon=True)
-        thread.start()
+        """Make each request to the name node wait, as a network far away would."""
+        self._link.latency_s = latency_s
         try:
             yield
         finally:
-            is_over.set()
-            thread.join()
+            self._link.latency_s = 0.0
 
     def stop(self) -> None:
         """End it; nothing happens if it doesn't run."""
+        self._link.stop()
         processes, self._processes = self._processes, []
         for process in processes:
             process.kill()
@@ -125,7 +116,7 @@ class HdfsCluster:
     def _configure(self) -> None:
         folders = {name: (self._directory / name).as_uri() for name in ("name", "data")}
         settings = {
-            "fs.defaultFS": self.url,
+            "fs.defaultFS": f"hdfs://127.0.0.1:{self._port}",
             "hadoop.tmp.dir": str(self._directory / "tmp"),
             "dfs.namenode.name.dir": folders["name"],
             "dfs.datanode.data.dir": folders["data"],
