@@ -16,6 +16,7 @@ from penstock.drop.shares import WorkReading
 from penstock.las.countmin import CostSketch
 from penstock.las.micro_batch_las import ClockReading, Executed
 from penstock.spark.gates.clock_filter import CLOCK_COLUMN, HASH_COLUMN
+from penstock.spark.worker_delay import PADDING
 
 __all__ = [
     "BUCKET_COLUMN",
@@ -164,6 +165,7 @@ class TimedFunction:
     ) -> None:
         self._function, self._kind, self._recorder, self._names = function, kind, recorder, names
         self._columns, self._output, self._output_type = columns, output, output_type
+        self._padding = PADDING  # it travels along
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the batches of one task; their columns get back the names they have at the gate."""

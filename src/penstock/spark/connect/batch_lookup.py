@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.spark.worker_delay import PADDING
+
 __all__ = [
     "FIRST",
     "IMPATIENCE_S",
@@ -66,6 +68,7 @@ def make_lookup(place: str, gate: str) -> Callable[[int], tuple[Any, ...] | None
         table = None if tables is None else tables.get(gate)
         return None if table is None else tuple(table)
 
+    look_up.padding = PADDING  # type: ignore[attr-defined] # it travels along
     return look_up
 
 

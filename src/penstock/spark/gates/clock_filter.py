@@ -27,6 +27,7 @@ from penstock.spark.columns import arrival_micros, bigint, column_named
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.meters import GateMeters, is_negative
 from penstock.spark.versions import internals_of
+from penstock.spark.worker_delay import PADDING
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -106,4 +107,5 @@ def _make_marker(sketch: CostSketch, readings: Accumulator[ClockReading | None])
             measured.bad_costs[partition] = shedder.bad_costs
             readings.add(measured)
 
+    mark.padding = PADDING  # type: ignore[attr-defined] # it travels along
     return mark
