@@ -191,9 +191,9 @@ def apply_to_groups(df: DataFrame) -> DataFrame:
 
 
 def transform_with_state(df: DataFrame) -> DataFrame:
-    from pyspark.sql.streaming import StatefulProcessor
+    streaming = pytest.importorskip("pyspark.sql.streaming.stateful_processor", reason="transformWithState needs Spark 4.0")
 
-    class Count(StatefulProcessor):
+    class Count(streaming.StatefulProcessor):  # type: ignore[name-defined, misc]
         def init(self, handle: Any) -> None:
             self._rows = handle.getValueState("rows", "n bigint")
 

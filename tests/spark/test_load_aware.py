@@ -107,7 +107,7 @@ def test_as_many_buckets_as_a_plan_can_hold(ticks: Ticks, session: SparkSession,
     gated = aware(source, name="in", arrival="arrival", identity="value")
     writer = gated.writeStream.format("memory").queryName("buckets").option("checkpointLocation", str(tmp_path / "cp"))
     query = aware.shedder.start(writer, by="arrival")
-    wait_until(lambda: session.table("buckets").count() > 0 and 0 < aware.report().table.to_pylist()[-1]["kept"] < 500, query)
+    wait_until(lambda: any(0 < row["kept"] < 500 for row in aware.report().table.to_pylist()), query)
     aware.stop()
     batches = read_journal(tmp_path / "cp" / "penstock").batches
     rows = to_arrow(session.table("buckets")).to_pylist()
@@ -197,7 +197,7 @@ def test_what_was_learnt_survives_a_restart_and_replays_drop_the_same(ticks: Tic
     for number in set(before) & set(after):  # a batch that was replayed
         assert before[number] == after[number]
     assert np.isfinite(again.model.costs_s).all()
-    assert again.model.costs_s.max() == pytest.approx(costs.max(), rel=1.0)
+    assert again.model.costs_s.argmax() == costs.argmax()
     for record in state.batches.values():
         offered, kept = record.gates["in"]
         assert 0 <= kept <= offered == 200

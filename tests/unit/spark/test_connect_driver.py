@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -63,6 +64,29 @@ def test_a_backfill_says_that_it_ran_by_arrival_before_it_decides(tmp_path: Path
     assert driver.journal.state.decisions[-1] == mark_by_arrival(first_batch=8)
     assert driver.gates["in"].state.ring.current == (1.0,), "it decided too"
     assert not ran_by_batch(driver.journal.state, 8)
+    driver.finish()
+
+
+@pytest.mark.parametrize("earlier", [(), (DecisionRecord({"in": (0.25,)}, 0.25, from_slot=70),)])
+def test_what_never_reached_its_table_is_taken_back(tmp_path: Path, earlier: tuple[DecisionRecord, ...]) -> None:
+    """Its client was killed after it had journaled a decision and before it wrote the table, which Spark went on to read."""
+    held = earlier[0].gates["in"] if earlier else (1.0,)
+    last = DecisionRecord({"in": (0.5,)}, 0.5, from_slot=90)
+    gate = build(tmp_path)
+    for decision in earlier:
+        gate.publish(gate.state.restore_slots([(70, decision.gates["in"])]))
+    driver = restart(tmp_path, *earlier, last, last_committed=7)
+    assert driver.journal.state.decisions[len(earlier) + 1] == replace(last, gates={"in": held}, keep=held[0])
+    assert driver.gates["in"].state.ring.current == held
+    driver.finish()
+    driver = restart(tmp_path, last_committed=8)
+    assert sum(decision.from_slot == 90 for decision in driver.journal.state.decisions) == 2, "once"
+    driver.finish()
+
+
+def test_what_a_lost_table_had_is_not_taken_back(tmp_path: Path) -> None:
+    driver = restart(tmp_path, DecisionRecord({"in": (0.5,)}, 0.5, from_slot=90), last_committed=7)
+    assert driver.gates["in"].state.ring.current == (0.5,)
     driver.finish()
 
 

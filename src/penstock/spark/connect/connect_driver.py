@@ -11,6 +11,7 @@ from penstock.control.base import GateCount
 from penstock.decision import ByArrival
 from penstock.decision.handover import find_first_uncounted, mark_by_arrival
 from penstock.drop.tables import KeepTable, slot_start_s
+from penstock.journal import Journal
 from penstock.journal.records import DecisionRecord
 from penstock.spark.checkpoint import Checkpoint, find_open_batch
 from penstock.spark.connect.connect_gate import ConnectGate
@@ -73,6 +74,14 @@ class ConnectDriver(ReportedDriver):
             self.open_batch = find_open_batch(self._checkpoint.store)
             if self._checkpoint.query_id() is not None:
                 self.first_batch = self._checkpoint.find_next()
+
+    def check_journal(self, journal: Journal) -> None:
+        """Take back what no table has had: Spark may have gone on with the one before while no client was there."""
+        super().check_journal(journal)
+        for gate in self._seen_gates.values():
+            taken_back = gate.find_unwritten(journal.state)
+            if taken_back is not None:
+                journal.append(taken_back)
 
     def finish(self) -> None:
         """The query has ended: give everything back."""

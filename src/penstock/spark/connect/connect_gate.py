@@ -17,6 +17,8 @@ from penstock.decision.gate_state import SlotGate
 from penstock.drop.tables import KeepTable, to_micros
 from penstock.drop.units import WholeKeys, WholeWindows
 from penstock.errors import PenstockError
+from penstock.journal.records import DecisionRecord
+from penstock.journal.state import JournalState
 from penstock.spark.connect.batch_table_filter import BatchTableFilter
 from penstock.spark.connect.detection import is_connect
 from penstock.spark.connect.public_filter import Counts, number_in
@@ -101,6 +103,16 @@ class ConnectGate:
     def publish(self, tables: Sequence[KeepTable]) -> None:
         """Put a table of slots in force for every batch that starts from now on."""
         self._file.write(tables[0])
+
+    def find_unwritten(self, state: JournalState) -> DecisionRecord | None:
+        """Return what takes back the last decision, if the table that Spark read went without: its client died in between."""
+        decided = {d.from_slot: d for d in state.decisions if d.from_slot is not None and self.name in d.gates}
+        *earlier, last = sorted(decided) or [None]
+        before = earlier[-1] if earlier else None
+        if last is None or self.state.ring.changes or not self._file.has_reached(before):
+            return None
+        held, keep = (self.state.ring.start, 1.0) if before is None else (decided[before].gates[self.name], decided[before].keep)
+        return DecisionRecord({self.name: held}, keep, from_slot=last)
 
     def hold_table(self) -> AbstractContextManager[None]:
         """Keep the table of slots for this process, while a query reads it."""

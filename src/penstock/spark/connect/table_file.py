@@ -13,7 +13,7 @@ import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from penstock.drop.tables import SCALE, SLOTS, KeepTable, round_up
+from penstock.drop.tables import ALWAYS, SCALE, SLOTS, KeepTable, round_up
 from penstock.errors import PenstockError
 from penstock.filesystem import FileLock, resolve, write_atomically
 
@@ -55,12 +55,14 @@ class TableFile:
         _, local = resolve(path, "the table of a gate")
         self._path = Path(local)
         self._length = SLOTS * columns * _DIGITS + 100
+        self._was_there = False
 
     def prepare(self, table: KeepTable) -> None:
         """Write a first table; one that is there already may be read by a query that runs, and stays."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            if not self._path.exists():
+            self._was_there = self._path.exists()
+            if not self._was_there:
                 self.write(table)
         except OSError as error:
             raise PenstockError(f"the table of a gate can't be written to {self._path}: {error.strerror}") from error
@@ -104,6 +106,14 @@ class TableFile:
         try:
             return "thresholds" in json.loads(self._path.read_bytes())
         except (OSError, ValueError):
+            return False
+
+    def has_reached(self, slot: int | None) -> bool:
+        """Whether the last decision in the table that an earlier process left is the one for a slot; ``None``: there is none."""
+        try:
+            fields = json.loads(self._path.read_bytes()) if self._was_there else {}
+            return bool(fields["oldest"] == ALWAYS if slot is None else fields["oldest"] + fields["last"] == slot)
+        except (OSError, ValueError, KeyError):
             return False
 
     def read(self, spark: SparkSession) -> Column:
