@@ -107,12 +107,12 @@ class ConnectGate:
     def find_unwritten(self, state: JournalState) -> DecisionRecord | None:
         """Return what takes back the last decision, if the table that Spark read went without: its client died in between."""
         decided = {d.from_slot: d for d in state.decisions if d.from_slot is not None and self.name in d.gates}
-        *earlier, last = sorted(decided) or [None]
-        before = earlier[-1] if earlier else None
-        if last is None or self.state.ring.changes or not self._file.has_reached(before):
+        slots = sorted(decided)
+        before = slots[-2] if len(slots) > 1 else None
+        if not slots or self.state.ring.changes or not self._file.has_reached(before):
             return None
         held, keep = (self.state.ring.start, 1.0) if before is None else (decided[before].gates[self.name], decided[before].keep)
-        return DecisionRecord({self.name: held}, keep, from_slot=last)
+        return DecisionRecord({self.name: held}, keep, from_slot=slots[-1])
 
     def hold_table(self) -> AbstractContextManager[None]:
         """Keep the table of slots for this process, while a query reads it."""
