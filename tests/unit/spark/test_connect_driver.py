@@ -75,17 +75,24 @@ def test_what_never_reached_its_table_is_taken_back(tmp_path: Path, earlier: tup
     gate = build(tmp_path)
     for decision in earlier:
         gate.publish(gate.state.restore_slots([(70, decision.gates["in"])]))
-    driver = restart(tmp_path, *earlier, last, last_committed=7)
-    assert driver.journal.state.decisions[len(earlier) + 1] == replace(last, gates={"in": held}, keep=held[0])
-    assert driver.gates["in"].state.ring.current == held
-    driver.finish()
-    driver = restart(tmp_path, last_committed=8)
-    assert sum(decision.from_slot == 90 for decision in driver.journal.state.decisions) == 2, "once"
-    driver.finish()
+    journal = Journal(tmp_path / "query", "job")
+    journal.append(*earlier, last)
+    journal.close()
+    for _ in range(2):  # the second one finds a table that has it
+        driver = start(tmp_path, query_after(0))
+        assert [d for d in driver.journal.state.decisions if d.from_slot == 90] == [
+            last,
+            replace(last, gates={"in": held}, keep=held[0]),
+        ]
+        assert driver.gates["in"].state.ring.current == held
+        driver.finish()
 
 
 def test_what_a_lost_table_had_is_not_taken_back(tmp_path: Path) -> None:
-    driver = restart(tmp_path, DecisionRecord({"in": (0.5,)}, 0.5, from_slot=90), last_committed=7)
+    journal = Journal(tmp_path / "query", "job")
+    journal.append(DecisionRecord({"in": (0.5,)}, 0.5, from_slot=90))
+    journal.close()
+    driver = start(tmp_path, query_after(0))
     assert driver.gates["in"].state.ring.current == (0.5,)
     driver.finish()
 

@@ -11,7 +11,6 @@ from penstock.control.base import GateCount
 from penstock.decision import ByArrival
 from penstock.decision.handover import find_first_uncounted, mark_by_arrival
 from penstock.drop.tables import KeepTable, slot_start_s
-from penstock.journal import Journal
 from penstock.journal.records import DecisionRecord
 from penstock.spark.checkpoint import Checkpoint, find_open_batch
 from penstock.spark.connect.connect_gate import ConnectGate
@@ -67,21 +66,18 @@ class ConnectDriver(ReportedDriver):
         """Nothing can be asked about them."""
 
     def _look(self) -> None:
-        """Now that the journal is held: take the tables, which lie elsewhere, and read the checkpoint, where it can be seen."""
+        """Now that the journal is held: take the tables, which lie elsewhere, and read the checkpoint, where it can be seen.
+
+        What was decided and is in no table is taken back: Spark has gone on without it.
+        """
         for gate in self._seen_gates.values():
             self._tables.enter_context(gate.hold_table())
+            if (taken_back := gate.find_unwritten(self.journal.state)) is not None:
+                self.journal.append(taken_back)
         if self._checkpoint is not None:
             self.open_batch = find_open_batch(self._checkpoint.store)
             if self._checkpoint.query_id() is not None:
                 self.first_batch = self._checkpoint.find_next()
-
-    def check_journal(self, journal: Journal) -> None:
-        """Take back what no table has had: Spark may have gone on with the one before while no client was there."""
-        super().check_journal(journal)
-        for gate in self._seen_gates.values():
-            taken_back = gate.find_unwritten(journal.state)
-            if taken_back is not None:
-                journal.append(taken_back)
 
     def finish(self) -> None:
         """The query has ended: give everything back."""
