@@ -308,13 +308,17 @@ def test_hdfs_is_asked_again_soon_whether_a_file_is_closed(session: SparkSession
         store.create(f"file{number}", b"x")
         took_s.append(time.monotonic() - begun_s)
     assert np.quantile(took_s, 0.9) < 0.3, took_s
-    session.conf.set(setting, "700")
-    try:
-        store = open_session_store(session, f"{hdfs.url}/soon", "the journal")
-    finally:
-        session.conf.unset(setting)
-    assert isinstance(store, HadoopStore)
-    assert store._conf.get(setting) == "700"
+    retries = "dfs.client.block.write.locateFollowingBlock.retries"
+    for given, value, other in ((setting, "700", retries), (retries, "10", setting)):
+        before = store._conf.get(other)
+        session.conf.set(given, value)
+        try:
+            theirs = open_session_store(session, f"{hdfs.url}/soon", "the journal")
+        finally:
+            session.conf.unset(given)
+        assert isinstance(theirs, HadoopStore)
+        assert theirs._conf.get(given) == value
+        assert theirs._conf.get(other) != before, "one goes with the other, so neither is changed alone"
 
 
 @pytest.fixture(params=["s3", "hdfs"])

@@ -210,7 +210,7 @@ def test_set_by_arrival_it_keeps_what_the_twin_keeps(spark: SparkSession) -> Non
     assert ids(gated) == np.flatnonzero(uniform(gate_seed("g"), [pa.array(np.arange(count))]) < keep).tolist()
 
 
-@pytest.mark.parametrize("is_bounded", [False, None])
+@pytest.mark.parametrize("is_bounded", [False, True])
 def test_slots_share_entries_where_a_gate_has_many_buckets(spark: SparkSession, is_bounded: bool | None) -> None:
     """The numbers of a decision are in the table once, not once per slot; the twin is numpy's."""
     count, buckets = 20_000, 500

@@ -100,7 +100,7 @@ def test_dear_keys_are_shed_first(kind: str, function: Any, options: dict[str, A
 
 @pytest.mark.slow
 def test_as_many_buckets_as_a_plan_can_hold(ticks: Ticks, session: SparkSession, tmp_path: Path) -> None:
-    """By arrival, where a table has a row of keeps for each slot of time."""
+    """By arrival, where a table has the keeps of many decisions."""
     options = {"columns": "value", "returns": "double", "buckets": 1_000, "controller": Half(2.0)}
     aware = load_aware(lambda value: value * 0.5, key="value", delay_target="2s", **options)
     source = ticks(rows=500).withColumn("arrival", F.current_timestamp())

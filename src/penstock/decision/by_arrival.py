@@ -93,7 +93,7 @@ class ByArrival(QueryCore):
                 if known.get(slot) != entries:
                     missing.setdefault(slot, {})[gate.name] = entries
             try:
-                tables = gate.restore_slots(list(known.items()))
+                tables = gate.restore_slots(list({**known, **dict(gate.ring.changes)}.items()))  # its own queries know better
             except PenstockError as error:
                 raise PenstockError(f"gate {gate.name!r}: {error}; use a new checkpoint, or the old weights") from None
             instructions.append(Publish(gate.name, tables))

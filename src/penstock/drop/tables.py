@@ -16,6 +16,7 @@ on it falls with the row's rank in the partition, so the work of a batch has a b
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -238,9 +239,13 @@ class SlotRing:
 
     def _oldest_with(self, *from_slots: int) -> int:
         """Return the oldest slot of the table after further decisions: a table with many classes may hold fewer of them."""
-        firsts = [*(slot for slot, _ in self.changes), *from_slots]
-        oldest, most = firsts[-1] - SLOTS + 1, _MOST_NUMBERS // self.columns
-        return max(oldest, firsts[-most]) if self.is_shared and len(firsts) > most else oldest
+        oldest = [*(slot for slot, _ in self.changes), *from_slots][-1] - SLOTS + 1
+        if not self.is_shared:
+            return oldest
+        # Without repetitions: a journal may have some that never reached the ring.
+        changed = [slot for (_, before), (slot, entry) in itertools.pairwise(self.changes) if entry != before]
+        firsts, most = [self.changes[0][0], *changed, *from_slots], _MOST_NUMBERS // self.columns
+        return max(oldest, firsts[-most]) if len(firsts) > most else oldest
 
     def forgets(self, from_slot: int) -> bool:
         """Whether a decision from a slot on would change what rows have that are older than the table.

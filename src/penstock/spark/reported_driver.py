@@ -127,9 +127,9 @@ class ReportedDriver(QueryDriver):
             )
             self.carry_out(self.core.end_batch(event))
 
-    @abstractmethod
     def _read_first_offsets(self) -> Sequence[str | None]:
         """Return where the first batch of the query began, by source; nothing where nobody knows."""
+        return ()
 
     @abstractmethod
     def _read_backlog(self, progress: Progress) -> dict[str, int]:

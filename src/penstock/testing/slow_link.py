@@ -41,7 +41,7 @@ class SlowLink:
         self.port = 0
         """Where clients connect, once it runs."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ended = asyncio.Event()
+        self._ended: asyncio.Event
         self._thread: threading.Thread | None = None
 
     def start(self) -> Self:
@@ -61,7 +61,7 @@ class SlowLink:
         self._thread.join(_STOP_S)
 
     async def _serve(self, is_ready: threading.Event) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         server = await asyncio.start_server(self._forward, "127.0.0.1", self.port)
         self.port = server.sockets[0].getsockname()[1]
         is_ready.set()
@@ -75,8 +75,11 @@ class SlowLink:
             writer.close()
             return
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        with contextlib.suppress(asyncio.CancelledError):  # the end
+        try:
             await asyncio.gather(self._take(reader, under_way), _deliver(under_way, far_writer), _answer(far_reader, writer))
+        except asyncio.CancelledError:  # the end
+            writer.transport.abort()
+            far_writer.transport.abort()
 
     async def _take(self, reader: asyncio.StreamReader, under_way: asyncio.Queue[tuple[float, bytes]]) -> None:
         with contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from unittest import mock
@@ -80,8 +81,9 @@ def test_the_layout_says_what_the_decisions_say(most: int | None, steps: list[tu
             decisions.append((slot, entry))
         asked = np.array([slot - age for age in ages] + [slot, slot + 1, slot + 10**6])
         oldest = slot - SLOTS + 1
-        if most is not None and len(steps) > most:
-            oldest = max(oldest, decisions[-most][0])
+        changed = [decisions[1][0], *(one for (_, before), (one, entry) in itertools.pairwise(decisions[1:]) if entry != before)]
+        if most is not None and len(changed) > most:
+            oldest = max(oldest, changed[-most])
         table = shared.table()
         assert table.oldest == oldest
         assert table.rows is not None
@@ -92,6 +94,28 @@ def test_the_layout_says_what_the_decisions_say(most: int | None, steps: list[tu
         assert (plain.table().lookup(asked, np.full(len(asked), index)) == oracle).all()
         late = [[entry for first, entry in decisions if first <= max(one, oldest)][-1][index] for one in asked]
         assert (table.lookup(asked, np.full(len(asked), index)) == np.array(late)).all()
+
+
+@given(st.lists(st.tuples(st.integers(1, 3000), st.sampled_from([0.25, 0.5, 1.0])), min_size=1, max_size=14), st.data())
+def test_a_journal_with_decisions_that_never_held_gives_the_table_of_the_run(
+    steps: list[tuple[int, float]], data: st.DataObject
+) -> None:
+    """A decision that was dropped is in the journal with what held instead, and never reached the run's ring."""
+    run, journal, slot = SlotRing(1, is_shared=True), [], 10**10
+    with mock.patch.object(tables, "_MOST_NUMBERS", 3):
+        for position, (gap, keep) in enumerate(steps):
+            slot += gap
+            if 0 < position < len(steps) - 1 and data.draw(st.booleans()):
+                journal.append((slot, run.current))
+                continue
+            run.decide(slot, [keep])
+            journal.append((slot, (keep,)))
+        again = SlotRing(1, is_shared=True)
+        again.merge(journal)
+        one, other = run.table(), again.table()
+    assert one.oldest == other.oldest
+    asked = np.arange(one.oldest, slot + 2)
+    assert (one.lookup(asked) == other.lookup(asked)).all()
 
 
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999

@@ -18,6 +18,7 @@ from penstock import Controller, Decision, Observation
 from penstock.decision import ByArrival
 from penstock.decision.backfill import Backfill
 from penstock.decision.handover import mark_by_arrival, ran_by_batch
+from penstock.drop.tables import slot_start_s
 from penstock.errors import PenstockError
 from penstock.journal import BatchRecord, DecisionRecord, Journal
 from penstock.spark.checkpoint import Checkpoint
@@ -67,34 +68,94 @@ def test_a_backfill_says_that_it_ran_by_arrival_before_it_decides(tmp_path: Path
     driver.finish()
 
 
-@pytest.mark.parametrize("earlier", [(), (DecisionRecord({"in": (0.25,)}, 0.25, from_slot=70),)])
+def fill_journal(path: Path, *records: DecisionRecord | BatchRecord) -> None:
+    journal = Journal(path, "job")
+    journal.append(*records)
+    journal.close()
+
+
+def decide(slot: int, keep: float) -> DecisionRecord:
+    return DecisionRecord({"in": (keep,)}, keep, from_slot=slot, controller={"learnt": slot})
+
+
+def leave_table(tmp_path: Path, *decisions: DecisionRecord) -> None:
+    """Leave what a process leaves that wrote the table of these decisions last."""
+    gate = build(tmp_path)
+    gate.publish(gate.state.restore_slots([(int(d.from_slot or 0), d.gates["in"]) for d in decisions]))
+
+
+def in_force(driver: ConnectDriver) -> tuple[Any, dict[int, float]]:
+    """Return the keep of the gate, and what the journal says by slot."""
+    decisions = driver.journal.state.decisions
+    return driver.gates["in"].state.ring.current[0], {int(d.from_slot or 0): d.gates["in"][0] for d in decisions if d.gates}
+
+
+@pytest.mark.parametrize("earlier", [(), (decide(70, 0.25),), (decide(60, 0.75), decide(70, 0.25))])
 def test_what_never_reached_its_table_is_taken_back(tmp_path: Path, earlier: tuple[DecisionRecord, ...]) -> None:
     """Its client was killed after it had journaled a decision and before it wrote the table, which Spark went on to read."""
-    held = earlier[0].gates["in"] if earlier else (1.0,)
-    last = DecisionRecord({"in": (0.5,)}, 0.5, from_slot=90)
-    gate = build(tmp_path)
-    for decision in earlier:
-        gate.publish(gate.state.restore_slots([(70, decision.gates["in"])]))
-    journal = Journal(tmp_path / "query", "job")
-    journal.append(*earlier, last)
-    journal.close()
+    held, last = earlier[-1].keep if earlier else 1.0, decide(90, 0.5)
+    leave_table(tmp_path, *earlier)
+    fill_journal(tmp_path / "query", *earlier, last)
     for _ in range(2):  # the second one finds a table that has it
         driver = start(tmp_path, query_after(0))
-        assert [d for d in driver.journal.state.decisions if d.from_slot == 90] == [
-            last,
-            replace(last, gates={"in": held}, keep=held[0]),
-        ]
-        assert driver.gates["in"].state.ring.current == held
+        at_90 = [decision for decision in driver.journal.state.decisions if decision.from_slot == 90]
+        assert at_90 == [last, replace(last, gates={"in": (held,)}, keep=held)], "once, with the memory of the controller"
+        assert in_force(driver)[0] == held
+        assert driver.core.keep == held
         driver.finish()
 
 
-def test_what_a_lost_table_had_is_not_taken_back(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "query", "job")
-    journal.append(DecisionRecord({"in": (0.5,)}, 0.5, from_slot=90))
-    journal.close()
+def test_a_decision_that_was_dropped_does_not_hide_one_that_never_held(tmp_path: Path) -> None:
+    """It repeats what held, and never reached the table either."""
+    leave_table(tmp_path, decide(70, 0.25))
+    fill_journal(tmp_path / "query", decide(70, 0.25), decide(80, 0.1), decide(80, 0.25), decide(90, 0.5))
     driver = start(tmp_path, query_after(0))
-    assert driver.gates["in"].state.ring.current == (0.5,)
+    assert in_force(driver) == (0.25, {70: 0.25, 80: 0.25, 90: 0.25})
     driver.finish()
+
+
+def test_what_a_lost_table_had_is_not_taken_back(tmp_path: Path) -> None:
+    """Batches have ended with it, whether the table is gone or is one that a client has made that never started."""
+    batch = BatchRecord(3, {"in": (10, 5)}, end_s=slot_start_s(90) + 1.0)
+    fill_journal(tmp_path / "query", decide(90, 0.5), batch)
+    for _ in range(2):
+        build(tmp_path)
+        driver = start(tmp_path, query_after(0))
+        assert in_force(driver) == (0.5, {90: 0.5})
+        driver.finish()
+        leave_table(tmp_path)
+
+
+@pytest.mark.parametrize("first", ["one", "two"])
+@pytest.mark.parametrize("journals", [("one", "two"), ("two",)])
+def test_queries_of_one_gate_agree_on_what_is_taken_back(tmp_path: Path, journals: tuple[str, ...], first: str) -> None:
+    """Whichever starts first, and whether the killed client had told one of them or both."""
+    leave_table(tmp_path, decide(70, 0.25))
+    for name in ("one", "two"):
+        fill_journal(tmp_path / name, decide(70, 0.25), *([decide(90, 0.5)] if name in journals else []))
+    gate, drivers = build(tmp_path), {}
+    for name in (first, "two" if first == "one" else "one"):
+        drivers[name] = ConnectDriver([gate], ByArrival([gate.state], Most(2.0), label=name))
+        drivers[name].open_journal(str(tmp_path / name), None, is_new=False)
+    for name in journals:
+        assert in_force(drivers[name]) == (0.25, {70: 0.25, 90: 0.25})
+    for driver in drivers.values():
+        assert in_force(driver)[0] == 0.25
+        driver.finish()
+
+
+def test_a_refused_start_takes_nothing_back(tmp_path: Path) -> None:
+    """A batch that was decided by batch is open, and must find its journal as it was."""
+    leave_table(tmp_path, decide(70, 0.25))
+    fill_journal(tmp_path / "query", decide(70, 0.25), decide(90, 0.5), DecisionRecord({"in": (0.5,)}, 0.5, batch_id=8))
+    gate = build(tmp_path)
+    driver = ConnectDriver([gate], ByArrival([gate.state], Most(2.0), label="query"))
+    driver.look_at_checkpoint = lambda: setattr(driver, "open_batch", 8)
+    with pytest.raises(PenstockError, match="was decided by batch"):
+        driver.open_journal(str(tmp_path / "query"), None, is_new=False)
+    journal = Journal(tmp_path / "query", "job")
+    assert len(journal.state.decisions) == 3
+    journal.close()
 
 
 def list_notes(driver: ConnectDriver) -> list[str]:

@@ -1,4 +1,4 @@
-"""The table of the batch that runs, as Spark's Python workers find it. They need not have Penstock, so this needs nothing of it.
+"""The table of the batch that runs, as Spark's Python workers find it. What travels there needs no Penstock.
 
 A scalar subquery calls the function that ``make_lookup`` returns before any of a batch's work begins. By then Spark has logged
 the batch's offsets, so the newest entry of that log says which batch it is. The client sees it too, decides, and creates the file

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.decision import BatchEnded
-from penstock.decision.handover import ContinuedByBatch, find_first_uncounted
+from penstock.decision.handover import ContinuedByBatch, find_first_uncounted, was_by_arrival
 from penstock.drop.tables import BatchTable, KeepTable
 from penstock.filesystem import resolve
 from penstock.journal import Journal, JournalState
@@ -102,6 +102,10 @@ class ConnectBatchDriver(QueryDriver):
     def check_journal(self, journal: Journal) -> None:
         """Tell the core which batch was left open, now that nobody else can run one."""
         super().check_journal(journal)
+        if was_by_arrival(journal.state):  # its last client may have died before it wrote what it had decided
+            for gate in self._gates.values():
+                for record in gate.find_unwritten(journal.state):
+                    journal.append(record)
         self.core.leave_open(self.open_batch)
 
     def attach(self, query: StreamingQuery) -> None:

@@ -11,6 +11,7 @@ from penstock.control.base import GateCount
 from penstock.decision import ByArrival
 from penstock.decision.handover import find_first_uncounted, mark_by_arrival
 from penstock.drop.tables import KeepTable, slot_start_s
+from penstock.journal import Journal
 from penstock.journal.records import DecisionRecord
 from penstock.spark.checkpoint import Checkpoint, find_open_batch
 from penstock.spark.connect.connect_gate import ConnectGate
@@ -66,18 +67,20 @@ class ConnectDriver(ReportedDriver):
         """Nothing can be asked about them."""
 
     def _look(self) -> None:
-        """Now that the journal is held: take the tables, which lie elsewhere, and read the checkpoint, where it can be seen.
-
-        What was decided and is in no table is taken back: Spark has gone on without it.
-        """
+        """Now that the journal is held: take the tables, which lie elsewhere, and read the checkpoint, where it can be seen."""
         for gate in self._seen_gates.values():
             self._tables.enter_context(gate.hold_table())
-            if (taken_back := gate.find_unwritten(self.journal.state)) is not None:
-                self.journal.append(taken_back)
         if self._checkpoint is not None:
             self.open_batch = find_open_batch(self._checkpoint.store)
             if self._checkpoint.query_id() is not None:
                 self.first_batch = self._checkpoint.find_next()
+
+    def check_journal(self, journal: Journal) -> None:
+        """Raise if the query can't continue; then take back what was decided and is in no table, since Spark went on without."""
+        super().check_journal(journal)
+        for gate in self._seen_gates.values():
+            for record in gate.find_unwritten(journal.state):
+                journal.append(record)
 
     def finish(self) -> None:
         """The query has ended: give everything back."""
@@ -187,10 +190,6 @@ class ConnectDriver(ReportedDriver):
 
     def _recover(self, batch_id: int) -> None:
         """A batch whose report never came can't be counted."""
-
-    def _read_first_offsets(self) -> Sequence[str | None]:
-        """Nobody can be asked."""
-        return ()
 
     def _read_backlog(self, progress: Progress) -> dict[str, int]:
         """Return the rows that wait, as far as Spark's report says so."""

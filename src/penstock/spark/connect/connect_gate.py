@@ -24,6 +24,7 @@ from penstock.spark.connect.detection import is_connect
 from penstock.spark.connect.public_filter import Counts, number_in
 from penstock.spark.connect.slot_filter import SlotFilter
 from penstock.spark.connect.table_file import TableFile
+from penstock.spark.connect.unwritten import find_unwritten
 from penstock.spark.gates.class_index import class_index_of
 from penstock.spark.gates.row_filter import hashed_unit, key_types
 from penstock.spark.gates.specification import GateSpecification
@@ -104,15 +105,9 @@ class ConnectGate:
         """Put a table of slots in force for every batch that starts from now on."""
         self._file.write(tables[0])
 
-    def find_unwritten(self, state: JournalState) -> DecisionRecord | None:
-        """Return what takes back the last decision, if the table that Spark read went without: its client died in between."""
-        decided = {d.from_slot: d for d in state.decisions if d.from_slot is not None and self.name in d.gates}
-        slots = sorted(decided)
-        before = slots[-2] if len(slots) > 1 else None
-        if not slots or self.state.ring.changes or not self._file.has_reached(before):
-            return None
-        held, keep = (self.state.ring.start, 1.0) if before is None else (decided[before].gates[self.name], decided[before].keep)
-        return DecisionRecord({self.name: held}, keep, from_slot=slots[-1])
+    def find_unwritten(self, state: JournalState) -> Sequence[DecisionRecord]:
+        """Return what takes back the decisions of a journal that never held here: their client died before it wrote the table."""
+        return find_unwritten(state, self.name, self.state.ring, self._file.reached)
 
     def hold_table(self) -> AbstractContextManager[None]:
         """Keep the table of slots for this process, while a query reads it."""

@@ -176,6 +176,8 @@ def recall_slots(gate: ConnectGate) -> None:
     try:
         for owner in owners:
             journal = Journal(owner.parent)
+            for record in gate.find_unwritten(journal.state):
+                journal.append(record)
             decisions = journal.state.decisions
             journal.close()
             changes += [(d.from_slot, d.gates[gate.name]) for d in decisions if d.from_slot is not None and gate.name in d.gates]

@@ -55,14 +55,15 @@ class TableFile:
         _, local = resolve(path, "the table of a gate")
         self._path = Path(local)
         self._length = SLOTS * columns * _DIGITS + 100
-        self._was_there = False
+        self.reached: int | None = None
+        """The last slot decided in the table that an earlier process left, ``ALWAYS`` if none was; ``None``: it left no table."""
 
     def prepare(self, table: KeepTable) -> None:
         """Write a first table; one that is there already may be read by a query that runs, and stays."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._was_there = self._path.exists()
-            if not self._was_there:
+            self.reached = self._read_last()
+            if not self._path.exists():
                 self.write(table)
         except OSError as error:
             raise PenstockError(f"the table of a gate can't be written to {self._path}: {error.strerror}") from error
@@ -108,13 +109,12 @@ class TableFile:
         except (OSError, ValueError):
             return False
 
-    def has_reached(self, slot: int | None) -> bool:
-        """Whether the last decision in the table that an earlier process left is the one for a slot; ``None``: there is none."""
+    def _read_last(self) -> int | None:
         try:
-            fields = json.loads(self._path.read_bytes()) if self._was_there else {}
-            return bool(fields["oldest"] == ALWAYS if slot is None else fields["oldest"] + fields["last"] == slot)
-        except (OSError, ValueError, KeyError):
-            return False
+            fields = json.loads(self._path.read_bytes())
+            return int(fields["oldest"] + fields["last"] if fields["oldest"] > ALWAYS else ALWAYS)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     def read(self, spark: SparkSession) -> Column:
         """Return the table as a struct column: the oldest slot, the number of the last one, and all keeps times ``SCALE``."""
