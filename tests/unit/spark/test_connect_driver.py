@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -286,6 +285,48 @@ def test_a_run_by_arrival_that_crashed_before_it_said_so_is_marked_by_the_next(t
     driver.finish()
 
 
+def look_after(driver: ConnectDriver, seconds: float) -> None:
+    """Look at a query that nothing was heard of for so long."""
+    driver._last_report_s -= seconds
+    driver._begun_s -= seconds
+    driver._looked_s = 0.0
+    driver._watch()
+
+
+def test_a_batch_that_follows_an_idle_time_is_not_one_that_runs_for_long(tmp_path: Path) -> None:
+    """Its time was counted from the report of the last batch on, so the next one sheds."""
+    driver = start(tmp_path, query_after(1))
+    driver._take_in(report(0))
+    assert driver.core.keep == pytest.approx(0.9)
+    assert driver.query is not None
+    driver.query.status = {"isTriggerActive": False, "isDataAvailable": False}
+    look_after(driver, 60.0)
+    driver.query.status = {"isTriggerActive": True, "isDataAvailable": True}
+    look_after(driver, 0.5)
+    assert driver.core.keep == pytest.approx(0.9)
+    look_after(driver, 2.0)
+    assert driver.core.keep < 0.9, "but it is one in the end"
+    driver.finish()
+
+
+def test_what_spark_says_of_a_query_without_data_is_no_report_of_a_batch(tmp_path: Path) -> None:
+    """It has the number of the next batch; three of them were taken for reports that do not come by themselves."""
+    driver = start(tmp_path, query_after(1))
+    driver._take_in(report(0))
+    told = json.loads(report(1))
+    idle = {**told, "durationMs": {"latestOffset": 1, "triggerExecution": 1}, "observedMetrics": {}}
+    driver.query = SimpleNamespace(lastProgress=idle, recentProgress=[json.loads(report(0)), idle], status=query_after(0).status)
+    for _ in range(4):
+        look_after(driver, 60.0)
+    assert driver.journal.state.errors == []
+    driver.query = SimpleNamespace(
+        lastProgress=told, recentProgress=[json.loads(report(0)), idle, told], status=query_after(0).status
+    )
+    look_after(driver, 60.0)
+    assert sorted(driver.journal.state.batches) == [0, 1]
+    driver.finish()
+
+
 def query_after(batches: int) -> Any:
     done = [json.loads(report(number)) for number in range(batches)]
     status = {"isTriggerActive": True, "isDataAvailable": True}
@@ -297,8 +338,7 @@ def test_reports_that_never_come_are_fetched_and_shed_nothing(tmp_path: Path) ->
     driver = start(tmp_path, query_after(0))
     for batches in range(1, 6):
         driver.query = query_after(batches)
-        driver._last_report_s = time.time() - 60.0  # nothing was heard for long
-        driver._watch()
+        look_after(driver, 60.0)  # nothing was heard for long
         assert sorted(driver.journal.state.batches) == list(range(batches))
         assert driver.core.keep == pytest.approx(0.9)
     said = [line for line in driver.journal.state.errors if "no longer come by themselves" in line]
@@ -323,8 +363,7 @@ def test_a_report_that_is_fetched_counts_as_one_that_came(tmp_path: Path) -> Non
     came, fetched = start(tmp_path / "came", query_after(1)), start(tmp_path / "fetched", query_after(0))
     came._take_in(report(0))
     fetched.query = SimpleNamespace(lastProgress=as_fetched(0), recentProgress=[as_fetched(0)])
-    fetched._last_report_s = time.time() - 60.0
-    fetched._watch()
+    look_after(fetched, 60.0)
     assert fetched.journal.state.totals() == came.journal.state.totals()
     assert came.journal.state.totals()["in"][0] > 0
     assert not fetched.journal.state.batches[0].recounted
@@ -335,8 +374,7 @@ def test_a_report_that_is_fetched_counts_as_one_that_came(tmp_path: Path) -> Non
 def test_a_batch_that_runs_for_long_is_relieved(tmp_path: Path) -> None:
     driver = start(tmp_path, query_after(1))
     driver._take_in(report(0))
-    driver._last_report_s = time.time() - 60.0
-    driver._watch()
+    look_after(driver, 60.0)
     assert driver.core.keep < 0.01
     driver.finish()
 

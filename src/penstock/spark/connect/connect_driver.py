@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ __all__ = ["ConnectDriver", "MARGIN_S"]
 MARGIN_S = 0.5
 """A decision takes effect this long after it is made: time to journal it and to write a table."""
 _WATCH_S = 0.25
+_LOOKS = 8
+"""How often a query is looked at per target."""
 _MANY = 3
 """So many reports in a row had to be asked for: they no longer come by themselves."""
 
@@ -55,7 +58,9 @@ class ConnectDriver(ReportedDriver):
         checkpoint: Checkpoint | None = None,
     ) -> None:
         super().__init__(gates, core, siblings)  # type: ignore[arg-type] # they offer what is needed
-        self._last_report_s = self.now_s()
+        self._last_report_s = self._begun_s = time.monotonic()
+        """When Spark was heard of last, and when the batch at hand began, or a little earlier; clocks may be set, so not by one."""
+        self._looked_s = 0.0
         self._fetches = 0
         self._seen_gates = {gate.name: gate for gate in gates}
         self._first_uncounted: int | None = None  # the first batch that should be in the ledger and is not
@@ -94,7 +99,7 @@ class ConnectDriver(ReportedDriver):
         if self.first_batch is None and self._checkpoint is not None and self._checkpoint.query_id() == str(query.id):
             self.first_batch = 0  # Spark has just made the checkpoint; before that, nobody knew whether it can be seen
             self.guard("say which batch is the first", self.journal.append, mark_by_arrival(first_batch=0))
-        self._last_report_s = self.now_s()
+        self._last_report_s = self._begun_s = time.monotonic()
         self.listen([report_text(progress) for progress in query.recentProgress])
 
     def listen(self, reports: Iterable[str]) -> None:
@@ -112,20 +117,27 @@ class ConnectDriver(ReportedDriver):
                 continue
             if text is None:
                 return
-            self._last_report_s = self.now_s()
+            self._last_report_s = self._begun_s = time.monotonic()
             self._fetches = 0
             self.guard("take in a batch", self._take_in, text)
 
     def _watch(self) -> None:
         """Keep fewer rows of those to come while a batch runs for too long: nothing else bounds the next one."""
-        running_s = self.now_s() - self._last_report_s
-        if running_s <= self.core.controller.delay_target_s or self.query is None:
+        now_s, target_s = time.monotonic(), self.core.controller.delay_target_s
+        if self.query is None or now_s - self._looked_s < target_s / _LOOKS:
             return
-        if self._fetch_reports():
+        self._looked_s = now_s
+        if now_s - self._last_report_s > target_s:
+            self._last_report_s = now_s
+            if self._fetch_reports():
+                return
+        if not self.core.controller.sheds:
             return
         status = self.query.status
-        if status["isTriggerActive"] and status["isDataAvailable"] and isinstance(self.core, ByArrival):
-            self.carry_out(self.core.relieve(self.now_s(), running_s))
+        if not (status["isTriggerActive"] and status["isDataAvailable"]):
+            self._begun_s = now_s  # a batch that runs the next time has not begun yet
+        elif isinstance(self.core, ByArrival):
+            self.carry_out(self.core.relieve(self.now_s(), now_s - self._begun_s))
 
     def _fetch_reports(self) -> bool:
         """Ask for reports that never came: where the connection broke, PySpark drops its listeners and only warns."""
@@ -135,7 +147,7 @@ class ConnectDriver(ReportedDriver):
         self._fetches += 1
         if self._fetches == _MANY:
             self.warn(f"{self.label}: Spark's reports no longer come by themselves, so they are fetched, once per target")
-        self._last_report_s = self.now_s()
+        self._last_report_s = self._begun_s = time.monotonic()
         for text in texts:
             self._take_in(text)
         return True

@@ -78,11 +78,18 @@ def report_text(progress: Any) -> str:
 
 def fetch_reports(query: StreamingQuery, after: int) -> list[str]:
     """Ask for the reports of batches after one, as far as Spark still has them; they may not have come by themselves."""
-    last = query.lastProgress
-    if last is None or json.loads(report_text(last))["batchId"] <= after:
+    if query.lastProgress is None:
         return []
-    texts = [report_text(progress) for progress in query.recentProgress]
-    return [text for text in texts if json.loads(text)["batchId"] > after]
+    last = json.loads(report_text(query.lastProgress))
+    if last["batchId"] - (not _has_run(last)) <= after:
+        return []
+    reports = [json.loads(report_text(progress)) for progress in query.recentProgress]
+    return [json.dumps(report) for report in reports if report["batchId"] > after and _has_run(report)]
+
+
+def _has_run(report: Mapping[str, Any]) -> bool:
+    """Whether a report is about a batch: a query that has nothing to do reports, from time to time, that the next one waits."""
+    return "addBatch" in report.get("durationMs", {})
 
 
 def fetch_reports_before(query: StreamingQuery | None, text: str, after: int) -> list[str]:
