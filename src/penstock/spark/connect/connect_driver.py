@@ -59,7 +59,7 @@ class ConnectDriver(ReportedDriver):
     ) -> None:
         super().__init__(gates, core, siblings)  # type: ignore[arg-type] # they offer what is needed
         self._last_report_s = self._begun_s = time.monotonic()
-        """When Spark was heard of last, and when the batch at hand began, or a little earlier; clocks may be set, so not by one."""
+        """When Spark was heard of last, and when the batch at hand began, or a little earlier; not by a clock that may be set."""
         self._looked_s = 0.0
         self._fetches = 0
         self._seen_gates = {gate.name: gate for gate in gates}
