@@ -229,8 +229,12 @@ def ticks(session: SparkSession) -> DataFrame:
     return session.readStream.format("rate-micro-batch").option("rowsPerBatch", 1_000).option("numPartitions", 1).load()
 
 
-def collect_into(seen: dict[int, int]) -> Callable[[DataFrame, int], None]:
+def collect_into(seen: dict[int, int], begun_s: list[float] | None = None) -> Callable[[DataFrame, int], None]:
+    """Return a function that counts the rows of each batch and, if asked, notes when each began."""
+
     def collect(df: DataFrame, number: int) -> None:
+        if begun_s is not None:
+            begun_s.append(time.monotonic())
         seen[number] = len(df.collect())
 
     return collect
@@ -240,11 +244,7 @@ def test_a_batch_waits_for_one_request(session: SparkSession, s3: S3Server, tmp_
     """All else happens beside it. The checkpoint is local, so all requests are the journal's."""
     seen: dict[int, int] = {}
     begun_s: list[float] = []
-
-    def note(df: DataFrame, number: int) -> None:
-        begun_s.append(time.monotonic())
-        collect_into(seen)(df, number)
-
+    note = collect_into(seen, begun_s)
     with Shedder("2s", controller=Cycle(), journal=f"{s3.url}/waits") as shedder:
         gated = shedder.gate(ticks(session), name="in", identity="value")
         query = shedder.foreach_batch(gated, note, checkpoint=tmp_path / "cp", name="q")
@@ -269,11 +269,7 @@ def test_a_batch_waits_for_one_request(session: SparkSession, s3: S3Server, tmp_
 def test_a_slow_hdfs_costs_time_and_nothing_else(session: SparkSession, hdfs: HdfsCluster, tmp_path: Path) -> None:
     seen: dict[int, int] = {}
     begun_s: list[float] = []
-
-    def note(df: DataFrame, number: int) -> None:
-        begun_s.append(time.monotonic())
-        collect_into(seen)(df, number)
-
+    note = collect_into(seen, begun_s)
     place = f"{hdfs.url}/slow"
     with Shedder("2s", controller=Cycle(), journal=place) as shedder:
         gated = shedder.gate(ticks(session), name="in", identity="value")

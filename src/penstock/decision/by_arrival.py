@@ -93,7 +93,8 @@ class ByArrival(QueryCore):
                 if known.get(slot) != entries:
                     missing.setdefault(slot, {})[gate.name] = entries
             try:
-                tables = gate.restore_slots(list({**known, **dict(gate.ring.changes)}.items()))  # its own queries know better
+                known |= dict(gate.ring.changes)  # what this process has taken back, this journal may still have
+                tables = gate.restore_slots(list(known.items()))
             except PenstockError as error:
                 raise PenstockError(f"gate {gate.name!r}: {error}; use a new checkpoint, or the old weights") from None
             instructions.append(Publish(gate.name, tables))

@@ -135,7 +135,7 @@ class KeepTable:
 
     oldest: int
     keeps: np.ndarray
-    """One row per slot, one column per class; for a bounded gate one column more, the rows that are kept in full."""
+    """One row per slot, or per decision (``rows``), one column per class; for a bounded gate one more, the rows kept in full."""
     latest: int = NEVER
     """Rows that arrived after this moment, in microseconds, come from a clock that is ahead."""
     rows: np.ndarray | None = None
@@ -237,14 +237,14 @@ class SlotRing:
         while len(self.changes) > 1 and self.changes[1][0] < oldest:
             del self.changes[0]
 
-    def _oldest_with(self, *from_slots: int) -> int:
-        """Return the oldest slot of the table after further decisions: a table with many classes may hold fewer of them."""
-        oldest = [*(slot for slot, _ in self.changes), *from_slots][-1] - SLOTS + 1
+    def _oldest_with(self, *from_slot: int) -> int:
+        """Return the oldest slot of the table, perhaps after one more decision: with many classes it may hold fewer of them."""
+        oldest = (*from_slot, self.changes[-1][0])[0] - SLOTS + 1
         if not self.is_shared:
             return oldest
         # Without repetitions: a journal may have some that never reached the ring.
         changed = [slot for (_, before), (slot, entry) in itertools.pairwise(self.changes) if entry != before]
-        firsts, most = [self.changes[0][0], *changed, *from_slots], _MOST_NUMBERS // self.columns
+        firsts, most = [self.changes[0][0], *changed, *from_slot], _MOST_NUMBERS // self.columns
         return max(oldest, firsts[-most]) if len(firsts) > most else oldest
 
     def forgets(self, from_slot: int) -> bool:

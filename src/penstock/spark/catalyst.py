@@ -193,7 +193,7 @@ def has_switch(text: str) -> bool:
 
 
 ENTRIES = 4
-"""Elements of a table before its entries; the third says where it says where each slot's entries begin, or is empty."""
+"""Elements of a table before its entries; the third is the first of those that say where each slot's begin, if any do."""
 
 
 def _pack(table: KeepTable, keeps: int, *, is_shared: bool) -> bytearray:

@@ -167,7 +167,7 @@ class PipelineFollower:
 
 
 def recall_slots(gate: ConnectGate) -> None:
-    """Put in force what the journals of earlier runs have for a gate: the last run may have ended before it wrote its table.
+    """Put in force what the journals of earlier runs have for a gate: its table may be gone. What it lacks is taken back first.
 
     If one of them is open, its process lives, and looks after the table.
     """

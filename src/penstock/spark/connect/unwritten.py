@@ -15,7 +15,7 @@ __all__ = ["find_unwritten"]
 def find_unwritten(state: JournalState, gate: str, ring: SlotRing, reached: int | None) -> Sequence[DecisionRecord]:
     """Return what takes back the decisions about a gate that never held: of two for one slot, the later stands.
 
-    Nothing is taken back that a batch may have seen: one that ended after the decision began was counted by a client that lived.
+    A decision stays if a batch was counted that ended after it began: its client lived on, and had written the table by then.
 
     Parameters
     ----------
@@ -32,15 +32,13 @@ def find_unwritten(state: JournalState, gate: str, ring: SlotRing, reached: int 
     written = [slot for slot in decided if reached is not None and slot <= reached]
     if reached is None or (not written and reached != ALWAYS):
         return ()
-    held, keep = (decided[max(written)].gates[gate], decided[max(written)].keep) if written else (ring.start, 1.0)
+    last = decided[max(written)] if written else None
+    held, keep = (ring.start, 1.0) if last is None else (last.gates[gate], last.keep)
     ended_s = max((record.end_s for record in state.batches.values() if record.end_s is not None), default=0.0)
-    first_here = ring.changes[0][0] if ring.changes else None
+    here = dict(ring.changes)
+    after = max(reached, min(here, default=reached))
     return [
         replace(decision, gates={gate: held}, keep=keep)
         for slot, decision in sorted(decided.items())
-        if slot > reached
-        and decision.gates[gate] != held
-        and slot_start_s(slot) > ended_s
-        and (first_here is None or slot > first_here)
-        and slot not in dict(ring.changes)
+        if slot > after and slot not in here and slot_start_s(slot) > ended_s and decision.gates[gate] != held
     ]
